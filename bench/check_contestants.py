@@ -1,0 +1,62 @@
+"""Who takes part in the check benchmark: ours, the hand-written yardstick, and four libraries."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bench import check_cases
+from bench.peers import unchecked
+
+OURS, BY_HAND, JAXTYPING = "contracts", "hand-written", "jaxtyping + beartype"
+PEERS = {
+    BY_HAND: "by_hand",
+    JAXTYPING: "jaxtyping_beartype",
+    "dltype": "dltype_annotations",
+    "tensor-shape-assert": "tensor_shape_asserts",
+    "vLLM TensorSchema": "vllm_tensor_schema",
+}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One operation's signature behind every checker, and the calls to accept and to refuse.
+
+    `positional` of the arguments are passed by position, the others by name, as callers write them.
+    """
+
+    name: str
+    contract: Any
+    right: Mapping[str, Any]
+    mutants: tuple[check_cases.Mutant, ...]
+    positional: int
+
+    def split(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        items = list(arguments.items())
+        return [value for _, value in items[: self.positional]], dict(items[self.positional :])
+
+    @property
+    def body(self) -> Callable[..., None]:
+        """The function with this signature that does nothing."""
+        return getattr(unchecked, self.name)
+
+    @cached_property
+    def checkers(self) -> dict[str, Callable[..., object]]:
+        """The empty function behind ours and behind each checker that is installed."""
+        found = {OURS: self.contract.guard(self.body)}
+        for label, module in PEERS.items():
+            if absence(module) is None:
+                found[label] = getattr(importlib.import_module(f"bench.peers.{module}"), self.name)
+        return found
+
+
+def absence(module: str) -> str | None:
+    """Why a peer cannot be imported here: not installed, or not for this Python."""
+    try:
+        importlib.import_module(f"bench.peers.{module}")
+    except (ImportError, SyntaxError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None

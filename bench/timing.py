@@ -1,0 +1,68 @@
+"""Host timing of small calls: contestants take turns, so that a slow moment hits all of them."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import timeit
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a call, one sample a round."""
+
+    samples: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the quartiles, as a fraction of the median."""
+        low, _, high = statistics.quantiles(self.samples, n=4)
+        return (high - low) / 2 / self.median
+
+    def over(self, other: Timing) -> float:
+        """The median, over the rounds, of this contestant's time as a multiple of the other's."""
+        pairs = zip(self.samples, other.samples, strict=True)
+        return statistics.median(mine / theirs for mine, theirs in pairs)
+
+
+def interleaved(
+    timers: Mapping[str, timeit.Timer], *, rounds: int = 25, seconds_per_sample: float = 0.01
+) -> dict[str, Timing]:
+    """Time every contestant once a round; a sample is as many calls as fill its time."""
+    counts = {}
+    for name, timer in timers.items():
+        timer.timeit(20)
+        counts[name] = max(3, int(seconds_per_sample / (timer.timeit(20) / 20)))
+    samples: dict[str, list[float]] = {name: [] for name in timers}
+    was_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, timer in timers.items():
+                samples[name].append(timer.timeit(counts[name]) / counts[name])
+    finally:
+        if was_collecting:
+            gc.enable()
+    return {name: Timing(tuple(values)) for name, values in samples.items()}
+
+
+def call_timer(
+    function: Callable[..., object], positional: Sequence[Any], keywords: Mapping[str, Any]
+) -> timeit.Timer:
+    """A timer of `function(*positional, **keywords)`, spelled out as a caller would write it."""
+    names = [f"a{index}" for index in range(len(positional))]
+    call = ", ".join([*names, *(f"{name}=k_{name}" for name in keywords)])
+    unpack = "".join(f"{name} = positional[{i}]\n" for i, name in enumerate(names))
+    unpack += "".join(f"k_{name} = keywords[{name!r}]\n" for name in keywords)
+    return timeit.Timer(
+        f"f({call})",
+        setup=f"f = function\n{unpack}",
+        globals={"function": function, "positional": positional, "keywords": keywords},
+    )
