@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("contracts.compiler", "contracts.explain"),
     ("contracts.decorator",),
     ("contracts",),
-    ("backends.dispatch.target",),
+    ("backends.dispatch.cubin", "backends.dispatch.target"),
     ("backends.dispatch.registry",),
     ("backends.dispatch.selection",),
     ("backends.dispatch.op",),

@@ -18,7 +18,8 @@ class CubinSpec:
     `"constexpr"` for those given in `constexprs`. `divisibility` gives a number that divides a
     parameter (a pointer's in bytes), which Triton otherwise learns from a call's arguments, 16 or
     nothing; wide loads depend on it. `options` are the compiler's (`num_warps`, `num_stages`, ...).
-    `capabilities` lists the architectures that the kernel claims: 80, 90, 100.
+    `capabilities` lists the architectures that the kernel claims: 80, 90, 100. A kernel that keeps
+    more than `allowed_stack_bytes` a thread in local memory has spilled, and fails the build.
     """
 
     name: str
@@ -28,6 +29,7 @@ class CubinSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     capabilities: tuple[int, ...] = (80, 90, 100)
     divisibility: Mapping[str, int] = field(default_factory=dict)
+    allowed_stack_bytes: int = 0
 
     def source(self) -> Any:
         """The specialisation as the compiler takes it: `triton.compile(spec.source(), ...)`."""

@@ -168,7 +168,7 @@ def pack_kernel(
 
     tile_ptr = packed_ptr + (row * num_heads + h) * HEAD_DIM
     tile_ptrs = tile_ptr + (token * (num_heads * HEAD_DIM) + lane)
-    plane = batch_size.to(tl.int64) * (img_len + txt_len) * num_heads * HEAD_DIM
+    plane = tl.cast(batch_size, tl.int64) * (img_len + txt_len) * num_heads * HEAD_DIM
     tl.store(tile_ptrs, q, mask=mask)
     tl.store(tile_ptrs + plane, k, mask=mask)
     tl.store(tile_ptrs + 2 * plane, v, mask=mask)
