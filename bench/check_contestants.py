@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import backends
 from bench import check_cases
 from bench.peers import unchecked
+from contracts import Contract
 
 OURS, BY_HAND, JAXTYPING = "contracts", "hand-written", "jaxtyping + beartype"
 PEERS = {
@@ -29,7 +31,7 @@ class Signature:
     """
 
     name: str
-    contract: Any
+    contract: Contract
     right: Mapping[str, Any]
     mutants: tuple[check_cases.Mutant, ...]
     positional: int
@@ -51,6 +53,26 @@ class Signature:
             if absence(module) is None:
                 found[label] = getattr(importlib.import_module(f"bench.peers.{module}"), self.name)
         return found
+
+
+def signatures() -> tuple[Signature, Signature]:
+    """The two operations whose own contracts are timed."""
+    return (
+        Signature(
+            name="hunyuan",
+            contract=backends.hunyuan_qkv_rope_pack.contract,
+            right=check_cases.hunyuan(),
+            mutants=check_cases.HUNYUAN_MUTANTS,
+            positional=8,
+        ),
+        Signature(
+            name="sparse_mla",
+            contract=backends.sparse_mla_q8kv8_prefill_fwd.contract,
+            right=check_cases.sparse_mla(),
+            mutants=check_cases.SPARSE_MLA_MUTANTS,
+            positional=9,
+        ),
+    )
 
 
 def absence(module: str) -> str | None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+import statistics
 import timeit
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
 from bench.check_contestants import Signature
 from bench.tables import print_table
 from bench.timing import call_timer, interleaved
+from contracts import Contract
+from contracts import contract as declare
+
+# More and shorter samples than in a comparison: only the best one counts.
+SAMPLES = {"rounds": 60, "seconds_per_sample": 0.0005}
 
 READS = (
     "x.shape",
@@ -34,7 +39,7 @@ READS = (
 )
 
 
-def print_reads(rounds: int) -> None:
+def print_reads() -> None:
     """Nanoseconds of everything that a check may ask of a tensor."""
     x, y = torch.zeros(2, 2, 64, 4, 64, dtype=torch.bfloat16).unbind(0)
     names = {"x": x, "y": y, "Tensor": torch.Tensor, "device": x.device, "shape": x.shape}
@@ -42,25 +47,55 @@ def print_reads(rounds: int) -> None:
     timers = {
         read: timeit.Timer(read, setup=setup, globals={"names": names}) for read in ("pass", *READS)
     }
-    timings = interleaved(timers, rounds=rounds, seconds_per_sample=0.002)
-    loop = timings.pop("pass").median
-    rows = ((read, f"{(timing.median - loop) * 1e9:.0f}") for read, timing in timings.items())
+    timings = interleaved(timers, **SAMPLES)
+    loop = timings.pop("pass").best
+    rows = ((read, f"{(timing.best - loop) * 1e9:.0f}") for read, timing in timings.items())
     print_table("what a check may read", ("", "ns"), rows)
 
 
-def prefixes(source: str, namespace: Mapping[str, Any]) -> list[tuple[str, Callable[..., Any]]]:
-    """The function that `source` defines, cut off before each statement of its body in turn.
+def prefixes(contract: Contract) -> list[tuple[str, Callable[..., object]]]:
+    """The generated check, cut off after each of its statements in turn.
 
     Each comes with the text of the statement that it is the first to contain.
     """
-    module = ast.parse(source)
-    (function,) = (node for node in module.body if isinstance(node, ast.FunctionDef))
-    statements = list(function.body)
+    module = ast.parse(contract.source)
+    function = next(
+        node
+        for node in module.body
+        if isinstance(node, ast.FunctionDef) and node.name == contract.passes.__name__
+    )
+    attempt = next(node for node in function.body if isinstance(node, ast.Try))
+    statements = attempt.body
     cut = []
     for count in range(len(statements) + 1):
-        function.body = [*statements[:count], ast.Pass()]
-        local: dict[str, Any] = dict(namespace)
-        exec(compile(ast.fix_missing_locations(module), "<prefix>", "exec"), local)
-        text = ast.unparse(statements[count - 1]) if count else "the call"
-        cut.append((text, local[function.name]))
+        attempt.body = [*statements[:count], ast.Pass()]
+        names = dict(contract.passes.__globals__)
+        exec(compile(ast.fix_missing_locations(module), "<prefix>", "exec"), names)
+        text = ast.unparse(statements[count - 1]) if count else "calling it"
+        cut.append((" ".join(text.split()), names[function.name]))
     return cut
+
+
+def print_statements(signature: Signature) -> None:
+    """Nanoseconds that each statement of the generated check adds to a right call."""
+    values = list(signature.right.values())
+    cut = prefixes(signature.contract)
+    timers = {str(index): call_timer(part, values, {}) for index, (_, part) in enumerate(cut)}
+    timings = interleaved(timers, **SAMPLES)
+    rows, before = [], 0.0
+    for (text, _), timing in zip(cut, timings.values(), strict=True):
+        rows.append((f"`{text[:90]}`", f"{(timing.best - before) * 1e9:.0f}"))
+        before = timing.best
+    print_table(
+        f"{signature.name}: statements", ("", "ns"), [*rows, ("all", f"{before * 1e9:.0f}")]
+    )
+
+
+def time_decoration(contract: Contract, repeats: int = 25) -> float:
+    """Seconds that declaring the same contract once more takes."""
+    declared = contract.declaration
+
+    def decorate() -> None:
+        declare(*declared.rules, outputs=declared.outputs, name=declared.name)(declared.function)
+
+    return statistics.median(timeit.repeat(decorate, number=1, repeat=repeats))
