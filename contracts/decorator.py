@@ -1,0 +1,282 @@
+"""`@contract`: a declaration in front of a function, and the object that speaks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from . import explain, outputs
+from .compiler import compile_passes, compile_sizes, compile_wrapper
+from .errors import ContractDefinitionError, ContractError, Violation
+from .model import Declaration, declare
+from .rules.base import Rule
+
+C = TypeVar("C")
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S")
+
+_WRAPPER = """\
+if not {passes}({arguments}):
+    {refuse}(({arguments},))
+return {function}({call})"""
+
+
+class Contract:
+    """What a function demands of its arguments. Reached as `function.contract`.
+
+    On a method, every call below takes what the bound method takes.
+    """
+
+    def __init__(self, declaration: Declaration) -> None:
+        self.declaration = declaration
+        self._passes = compile_passes(declaration)
+        self.passes: Callable[..., bool] = self._passes.function
+        """The generated check: every argument by position, defaults included. What it refuses,
+        `violations` still has to confirm."""
+
+    @functools.cached_property
+    def _sizes(self) -> Callable[..., dict[str, Any] | None]:
+        return compile_sizes(self.declaration).function
+
+    def __repr__(self) -> str:
+        lines = [f"Contract of {self.name}"]
+        lines += [
+            f"  {argument.name}: {argument.spec.text}" for argument in self.declaration.arguments
+        ]
+        lines += [f"  rule {rule.id}" for rule in self.rules]
+        return "\n".join(lines)
+
+    @property
+    def name(self) -> str:
+        return self.declaration.name
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules beyond the annotations, with their ids."""
+        return self.declaration.rules
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of all axes, in the order in which they are first written."""
+        return self.declaration.axes
+
+    @property
+    def source(self) -> str:
+        """The generated check."""
+        return self._passes.source
+
+    def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The call's arguments by name, defaults filled in; TypeError as Python gives it."""
+        bound = self.declaration.call_signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return self._by_name([bound.arguments.get(a.name) for a in self.declaration.arguments])
+
+    def _by_name(self, values: list[Any] | tuple[Any, ...]) -> dict[str, Any]:
+        arguments = {}
+        for argument, value in zip(self.declaration.arguments, values, strict=True):
+            parameter = self.declaration.signature.parameters[argument.name]
+            absent = argument.factory and value is parameter.default
+            arguments[argument.name] = None if absent else value
+        return arguments
+
+    def _positional(self, arguments: Mapping[str, Any]) -> list[Any]:
+        values = [arguments[argument.name] for argument in self.declaration.arguments]
+        return [None, *values] if self.declaration.receiver else values
+
+    def check(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The sizes of the axes of a right call; ContractError for a wrong one."""
+        arguments = self.bind(*args, **kwargs)
+        sizes = self._sizes(*self._positional(arguments))
+        if sizes is not None:
+            return sizes
+        self._raise(arguments)
+        return explain.sizes(self.declaration, arguments)
+
+    def violations(self, *args: Any, **kwargs: Any) -> tuple[Violation, ...]:
+        """Every broken rule; empty for a right call. Raises only what binding raises."""
+        return explain.violations(self.declaration, self.bind(*args, **kwargs))
+
+    def accepts(self, *args: Any, **kwargs: Any) -> bool:
+        """Whether the call obeys the contract."""
+        arguments = self.bind(*args, **kwargs)
+        return self.passes(*self._positional(arguments)) or not explain.violations(
+            self.declaration, arguments
+        )
+
+    def check_axes(self, **sizes: Any) -> dict[str, Any]:
+        """Judge sizes alone, without tensors: a check at start-up, from a configuration.
+
+        Takes axes and scalar arguments by name. Rules that need a name which is not given are
+        left for the call. Returns the sizes, raises ContractError.
+        """
+        known = set(self.axes) | set(self.declaration.names.arguments)
+        for name in sizes:
+            if name not in known:
+                raise TypeError(f"{self.name} has no axis {name!r}; it has {', '.join(self.axes)}")
+        found = explain.violations_of_sizes(self.declaration, sizes)
+        if found:
+            lines = [f"{name} = {size}" for name, size in sizes.items()]
+            raise ContractError(self.name, found, lines)
+        return dict(sizes)
+
+    def guard(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The same contract in front of another function that takes the same arguments."""
+        return _wrap(self, function)
+
+    def empty_outputs(self, *args: Any, **kwargs: Any) -> Any:
+        """Uninitialised results of a right call, as the return annotation describes them."""
+        sizes = self.check(*args, **kwargs)
+        return outputs.empty(self.declaration, self.bind(*args, **kwargs), sizes)
+
+    def example(self, **sizes: int) -> dict[str, Any]:
+        """A small legal call, by argument name; `sizes` fixes axes and scalar arguments."""
+        from .testing.solver import example  # only tests and documentation need it
+
+        return example(self.declaration, sizes)
+
+    def refuse(self, values: tuple[Any, ...]) -> None:
+        """Raise the error for a call that the generated check refused, if it is one."""
+        receiver = self.declaration.receiver
+        if receiver is None:
+            self._raise(self._by_name(values))
+        else:
+            self._raise({receiver: values[0], **self._by_name(values[1:])})
+
+    def _raise(self, arguments: dict[str, Any]) -> None:
+        error = explain.error(self.declaration, arguments)
+        if error is not None:
+            raise error
+
+
+class Contracted(Generic[P, R_co]):
+    """How type checkers see a function with a contract: its own type, and `.contract`."""
+
+    contract: Contract
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Contracted[P, R_co]: ...
+    @overload
+    def __get__(
+        self: Contracted[Concatenate[S, Q], R_co], instance: S, owner: type | None = None
+    ) -> Contracted[Q, R_co]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
+
+
+class _Decorator(Protocol):
+    @overload
+    def __call__(self, function: type[C], /) -> type[C]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Contracted[P, R]: ...
+    def __call__(self, function: Any, /) -> Any: ...
+
+
+@overload
+def contract(function: type[C], /) -> type[C]: ...
+@overload
+def contract(
+    *rules: Rule | str, outputs: Callable[..., Any] | None = None, name: str | None = None
+) -> _Decorator: ...
+@overload
+def contract(function: Callable[P, R], /) -> Contracted[P, R]: ...
+def contract(
+    *rules: Any, outputs: Callable[..., Any] | None = None, name: str | None = None
+) -> Any:
+    """Check every call of a function against its annotations and these rules.
+
+    Works on functions, methods, static and class methods, coroutine functions, generators, classes
+    (their `__init__`) and any other callable with a signature; with parentheses or without.
+
+    Args:
+        rules: expressions (`"head_dim % 2 == 0"`) and rule objects (`same_device()`).
+        outputs: a function of arguments and axes, by name, that allocates what the return
+            annotation cannot say: views of one buffer, a dtype that follows an input.
+        name: what errors call the function; by default its qualified name.
+
+    Raises:
+        ContractDefinitionError: the contract cannot be honoured. Calls raise ContractError.
+
+    Example:
+        >>> import torch
+        >>> from jaxtyping import Float32
+        >>> @contract("head_dim % 2 == 0")
+        ... def rotate(x: Float32[torch.Tensor, "seq_len head_dim"]):
+        ...     return x
+        >>> rotate.contract.check(torch.zeros(5, 8))
+        {'seq_len': 5, 'head_dim': 8}
+    """
+    if len(rules) == 1 and not isinstance(rules[0], Rule | str) and _is_decoratable(rules[0]):
+        return _decorate(rules[0], (), _caller_names(), outputs, name)
+
+    def decorate(function: Any) -> Any:
+        return _decorate(function, rules, _caller_names(), outputs, name)
+
+    return decorate
+
+
+def _is_decoratable(value: Any) -> bool:
+    return callable(value) or isinstance(value, staticmethod | classmethod)
+
+
+def _caller_names() -> dict[str, Any]:
+    """The local names that a string annotation may mean, the nearest scope first to win."""
+    frame: FrameType | None = sys._getframe(2)
+    module = frame.f_globals
+    scopes = []
+    while frame is not None and frame.f_globals is module and frame.f_locals is not module:
+        scopes.append(frame.f_locals)
+        frame = frame.f_back
+    return {name: value for scope in reversed(scopes) for name, value in scope.items()}
+
+
+def _decorate(
+    function: Any,
+    rules: tuple[Rule | str, ...],
+    localns: Mapping[str, Any],
+    outputs: Callable[..., Any] | None,
+    name: str | None,
+) -> Any:
+    if isinstance(function, staticmethod | classmethod):
+        inner = _decorate(function.__func__, rules, localns, outputs, name)
+        return type(function)(inner)
+    if isinstance(function, type):
+        init = _decorate(function.__init__, rules, localns, outputs, name or function.__qualname__)
+        function.__init__ = init  # type: ignore[misc]
+        return function
+    if not callable(function):
+        raise ContractDefinitionError(f"{function!r} is neither a rule nor a callable")
+    declaration = declare(function, rules, localns, outputs, name)
+    return _wrap(Contract(declaration), function)
+
+
+def _wrap(contract: Contract, function: Any) -> Any:
+    declaration = contract.declaration
+    wrapper = compile_wrapper(
+        declaration,
+        _WRAPPER,
+        {"passes": contract.passes, "refuse": contract.refuse, "function": function},
+    )
+    functools.update_wrapper(wrapper, function)
+    if inspect.iscoroutinefunction(function):
+        _mark_coroutine(wrapper)
+    wrapper.contract = contract  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _mark_coroutine(wrapper: Any) -> None:
+    """The call is judged at once and the coroutine comes from the function itself."""
+    if hasattr(inspect, "markcoroutinefunction"):
+        inspect.markcoroutinefunction(wrapper)
+    else:  # Python 3.11
+        wrapper._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]

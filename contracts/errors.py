@@ -1,0 +1,99 @@
+"""What goes wrong, as data first and text second. Imports nothing of this package.
+
+Three culprits, three classes: the caller (`ContractError`), the author of a contract
+(`ContractDefinitionError`), and, in `backends`, the machine (`NoBackendError`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SHOWN = 8  # violations that the text spells out before it only counts
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule of one call.
+
+    `rule` is the rule's id, unique within its contract. `argument` is the argument as the caller
+    can write it (`img_k`, `feats[1]`) and `axis` its axis, where the rule is about one. `expected`
+    and `actual` are plain text; `origin` says where the expectation comes from ("num_heads is 24,
+    from img_q axis 2"). `fix` is one line of Python over the arguments' names, present only where
+    it is certain; `hint` is what the author of the contract adds.
+    """
+
+    rule: str
+    message: str
+    argument: str | None = None
+    axis: int | None = None
+    expected: str | None = None
+    actual: str | None = None
+    origin: str | None = None
+    fix: str | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        lines = [self.message if self.origin is None else f"{self.message}: {self.origin}"]
+        if self.fix is not None:
+            lines.append(f"  fix: {self.fix}")
+        if self.hint is not None:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class ContractDefinitionError(TypeError):
+    """The contract itself is wrong: raised where it is declared, never at a call."""
+
+
+class ContractError(ValueError):
+    """A call broke its contract. Nothing was allocated, launched or overwritten.
+
+    Attributes:
+        function: qualified name of the function or op that refused.
+        violations: every broken rule, in the order of the contract.
+        arguments: one line of metadata (dtype, shape, strides, device) per argument.
+    """
+
+    function: str
+    violations: tuple[Violation, ...]
+    arguments: tuple[str, ...]
+
+    def __init__(
+        self,
+        function: str,
+        violations: Iterable[Violation],
+        arguments: Iterable[str] = (),
+    ) -> None:
+        self.function = function
+        self.violations = tuple(violations)
+        self.arguments = tuple(arguments)
+        super().__init__(_text(function, self.violations, self.arguments))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.function, self.violations, self.arguments)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain data, ready for JSON."""
+        return {
+            "error": type(self).__name__,
+            "function": self.function,
+            "violations": [asdict(violation) for violation in self.violations],
+            "arguments": list(self.arguments),
+        }
+
+
+def _text(function: str, violations: tuple[Violation, ...], arguments: tuple[str, ...]) -> str:
+    count = len(violations)
+    lines = [f"{function} refused this call: {count} rule{'s' if count != 1 else ''} broken"]
+    for violation in violations[:SHOWN]:
+        first, *rest = str(violation).splitlines()
+        lines.append(f"- [{violation.rule}] {first}")
+        lines.extend(f"  {line}" for line in rest)
+    if count > SHOWN:
+        lines.append(f"- and {count - SHOWN} more")
+    if arguments:
+        lines.append("got:")
+        lines.extend(f"  {line}" for line in arguments)
+    return "\n".join(lines)

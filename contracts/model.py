@@ -1,0 +1,335 @@
+"""A contract as data: a function's signature, the spec of each argument, rules and outputs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import expressions
+from .axes import Computed, Named, Variadic
+from .errors import ContractDefinitionError
+from .rules.base import Names, Rule
+from .rules.expression import Expression
+from .spec import (
+    AnySpec,
+    ItemsSpec,
+    OptionalSpec,
+    Scope,
+    Spec,
+    TensorSpec,
+    UnionSpec,
+    ValueSpec,
+    read_annotation,
+    tensor_specs,
+)
+
+_VARIADIC_KINDS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One checked parameter. `*args` and `**kwargs` are containers of what they hold."""
+
+    name: str
+    spec: Spec
+    factory: bool = False
+    """The default is a dataclass's marker for a default factory: it counts as absent."""
+
+    @property
+    def inner(self) -> Spec:
+        """The spec of a value that is not None."""
+        return self.spec.inner if isinstance(self.spec, OptionalSpec) else self.spec
+
+    @property
+    def optional(self) -> bool:
+        return isinstance(self.spec, OptionalSpec)
+
+    @property
+    def holds_tensors(self) -> bool:
+        return next(tensor_specs(self.spec), None) is not None
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the value, where there is one, is a single tensor."""
+        branches = self.inner.branches if isinstance(self.inner, UnionSpec) else (self.inner,)
+        return all(isinstance(branch, TensorSpec) for branch in branches)
+
+    @property
+    def is_size(self) -> bool:
+        """An int that is always there: an axis of the same name is this number."""
+        return isinstance(self.spec, ValueSpec) and self.spec.hint is int
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """Everything that a contract says, resolved and frozen."""
+
+    name: str
+    function: Callable[..., Any]
+    signature: inspect.Signature
+    receiver: str | None
+    """`self` or `cls` of a method: passed on, never checked."""
+    arguments: tuple[Argument, ...]
+    rules: tuple[Rule, ...]
+    returns: Spec
+    outputs: Any
+    names: Names
+    sizes: frozenset[str]
+    """Axes whose size is an int argument of the same name."""
+
+    def argument(self, name: str) -> Argument:
+        return next(argument for argument in self.arguments if argument.name == name)
+
+    @functools.cached_property
+    def call_signature(self) -> inspect.Signature:
+        """The signature as a caller of the bound method sees it."""
+        parameters = [
+            parameter
+            for parameter in self.signature.parameters.values()
+            if parameter.name != self.receiver
+        ]
+        return self.signature.replace(parameters=parameters)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of all axes, in the order in which they are first written."""
+        seen: dict[str, None] = {}
+        for argument in self.arguments:
+            for spec in tensor_specs(argument.spec):
+                for axis in spec.shape.axes:
+                    if isinstance(axis, Named | Variadic) and axis.name is not None:
+                        seen[axis.name] = None
+        return tuple(seen)
+
+
+def declare(
+    function: Callable[..., Any],
+    rules: tuple[Rule | str, ...],
+    localns: Mapping[str, Any],
+    outputs: Any = None,
+    name: str | None = None,
+) -> Declaration:
+    """Read a function's annotations and resolve the rules against them."""
+    signature = inspect.signature(function)
+    receiver = _receiver(signature)
+    hints = _resolve_hints(function, localns)
+    scope = Scope(frozenset(signature.parameters), _visible_integers(function, localns))
+    arguments = tuple(
+        _read_argument(parameter, hints, scope)
+        for parameter in signature.parameters.values()
+        if parameter.name != receiver
+    )
+    returns = (
+        read_annotation(hints["return"], scope)
+        if "return" in hints and _reads_returns(function)
+        else AnySpec()
+    )
+    sizes = _check_axes(arguments, returns, frozenset(signature.parameters))
+    names = _names(arguments, sizes, receiver)
+    return Declaration(
+        name=name or getattr(function, "__qualname__", type(function).__qualname__),
+        function=function,
+        signature=signature,
+        receiver=receiver,
+        arguments=arguments,
+        rules=_resolve_rules(rules, names),
+        returns=returns,
+        outputs=outputs,
+        names=names,
+        sizes=sizes,
+    )
+
+
+def _receiver(signature: inspect.Signature) -> str | None:
+    first = next(iter(signature.parameters.values()), None)
+    if first is None or first.name not in ("self", "cls"):
+        return None
+    return first.name if first.annotation is inspect.Parameter.empty else None
+
+
+def _reads_returns(function: Callable[..., Any]) -> bool:
+    """A coroutine's or generator's annotation is not that of a value the call returns."""
+    return not (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    )
+
+
+def _resolve_hints(function: Callable[..., Any], localns: Mapping[str, Any]) -> dict[str, Any]:
+    """Every annotation evaluated, one at a time, so that the culprit can be named."""
+    target = inspect.unwrap(function)
+    while isinstance(target, functools.partial):
+        target = target.func
+    if not isinstance(target, types.FunctionType):
+        target = getattr(target, "__func__", None) or type(target).__call__
+    raw = dict(getattr(target, "__annotations__", {}))
+    globalns = getattr(target, "__globals__", {})
+    closure = _closure(target)
+    hints = {}
+    for name, annotation in raw.items():
+        try:
+            resolved = typing.get_type_hints(
+                types.SimpleNamespace(__annotations__={name: annotation}),
+                globalns,
+                {**localns, **closure},
+                include_extras=True,
+            )
+        except ContractDefinitionError:
+            raise
+        except Exception as error:
+            raise ContractDefinitionError(
+                f"the annotation of {name!r}, {annotation!r}, cannot be resolved: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        hints[name] = resolved[name]
+    return hints
+
+
+def _closure(function: Any) -> dict[str, Any]:
+    cells = getattr(function, "__closure__", None) or ()
+    names = function.__code__.co_freevars if cells else ()
+    found = {}
+    for name, cell in zip(names, cells, strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return found
+
+
+def _visible_integers(function: Callable[..., Any], localns: Mapping[str, Any]) -> dict[str, int]:
+    target = inspect.unwrap(function)
+    visible = {**getattr(target, "__globals__", {}), **localns, **_closure(target)}
+    return {
+        name: value
+        for name, value in visible.items()
+        if isinstance(value, int) and not isinstance(value, bool)
+    }
+
+
+def _read_argument(parameter: inspect.Parameter, hints: dict[str, Any], scope: Scope) -> Argument:
+    name = parameter.name
+    if name not in hints:
+        spec: Spec = AnySpec()
+    else:
+        try:
+            spec = read_annotation(hints[name], scope)
+        except ContractDefinitionError as error:
+            raise ContractDefinitionError(f"argument {name!r}: {error}") from None
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL and not isinstance(spec, AnySpec):
+        spec = ItemsSpec(f"*{spec.text}", tuple, spec)
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD and not isinstance(spec, AnySpec):
+        spec = ItemsSpec(f"**{spec.text}", dict, spec)
+    factory = type(parameter.default).__name__ == "_HAS_DEFAULT_FACTORY_CLASS"
+    absent = factory or parameter.default is None
+    if absent and not isinstance(spec, OptionalSpec | AnySpec):
+        spec = OptionalSpec(spec)
+    return Argument(name, spec, factory)
+
+
+def _check_axes(
+    arguments: tuple[Argument, ...], returns: Spec, parameters: frozenset[str]
+) -> frozenset[str]:
+    """Refuse axes that no call could bind or that mean two things; find those that are ints."""
+    by_name = {argument.name: argument for argument in arguments}
+    named, variadic = _declared(
+        spec for argument in arguments for spec in tensor_specs(argument.spec)
+    )
+    own, own_variadic = _declared(tensor_specs(returns))
+    for axis in sorted(named & variadic):
+        raise ContractDefinitionError(f"{axis!r} is one axis in one place and *{axis} in another")
+    sizes = set()
+    for axis in sorted(named | variadic):
+        argument = by_name.get(axis)
+        if argument is None and axis not in parameters:
+            continue
+        if argument is None or not argument.is_size or axis in variadic:
+            raise ContractDefinitionError(
+                f"{axis!r} is an axis and an argument that is not an int: two meanings of one name"
+            )
+        sizes.add(axis)
+    for argument in arguments:
+        _check_computed(argument.name, argument.spec, named | variadic, parameters)
+    _check_computed("return", returns, named | variadic | own | own_variadic, parameters)
+    return frozenset(sizes)
+
+
+def _declared(specs: Iterator[TensorSpec] | Any) -> tuple[set[str], set[str]]:
+    named, variadic = set(), set()
+    for spec in specs:
+        for axis in spec.shape.axes:
+            if isinstance(axis, Named):
+                named.add(axis.name)
+            elif isinstance(axis, Variadic) and axis.name is not None:
+                variadic.add(axis.name)
+    return named, variadic
+
+
+def _check_computed(where: str, spec: Spec, known: set[str], parameters: frozenset[str]) -> None:
+    for tensor in tensor_specs(spec):
+        for axis in tensor.shape.axes:
+            if isinstance(axis, Computed):
+                for name in sorted(expressions.value_names(axis.expression) - known - parameters):
+                    raise ContractDefinitionError(
+                        f"{where}: {name!r} in the axis {axis} is bound by no argument's own axis"
+                    )
+    if isinstance(spec, OptionalSpec):
+        spec = spec.inner
+    if isinstance(spec, UnionSpec):
+        for tensor in tensor_specs(spec):
+            if any(isinstance(axis, Variadic) and axis.broadcast for axis in tensor.shape.axes):
+                raise ContractDefinitionError(
+                    f"{where}: {tensor.text} broadcasts several axes inside a union, which cannot "
+                    "be undone when the branch fails"
+                )
+
+
+def _names(arguments: tuple[Argument, ...], sizes: frozenset[str], receiver: str | None) -> Names:
+    axes, variadic = _declared(
+        spec for argument in arguments for spec in tensor_specs(argument.spec)
+    )
+    sure = set(sizes)
+    for argument in arguments:
+        if isinstance(argument.spec, TensorSpec):
+            sure |= set().union(*_declared([argument.spec]))
+    return Names(
+        tensors=tuple(argument.name for argument in arguments if argument.holds_tensors),
+        single=frozenset(argument.name for argument in arguments if argument.is_tensor),
+        arguments=frozenset(argument.name for argument in arguments)
+        | ({receiver} if receiver else set()),
+        optional=frozenset(
+            argument.name
+            for argument in arguments
+            if argument.optional or isinstance(argument.spec, AnySpec)
+        ),
+        axes=frozenset(axes),
+        unsure=frozenset((axes | variadic) - sure),
+        variadic=frozenset(variadic),
+    )
+
+
+def _resolve_rules(rules: tuple[Rule | str, ...], names: Names) -> tuple[Rule, ...]:
+    resolved: dict[str, Rule] = {}
+    for item in rules:
+        if isinstance(item, str):
+            item = Expression(item)
+        if not isinstance(item, Rule):
+            raise ContractDefinitionError(f"{item!r} is not a rule")
+        item = item.resolve(names).identified()
+        if item.id in resolved:
+            raise ContractDefinitionError(f"two rules have the id {item.id!r}")
+        resolved[item.id] = item
+    return tuple(resolved.values())
+
+
+def default_device(values: Any) -> torch.device:
+    """The device of the first tensor among `values`."""
+    return next((x.device for x in values if isinstance(x, torch.Tensor)), torch.device("cpu"))

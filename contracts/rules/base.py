@@ -1,0 +1,119 @@
+"""The base of all rules, and what a rule may see.
+
+Every rule is a frozen object that can do three things: `resolve` itself against a function's
+arguments when the contract is declared, `emit` straight-line tests for the generated check, and
+`judge` a refused call to say what is broken. The last two must agree; the tests hold them to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+
+from ..errors import Violation
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the rules of one contract may name."""
+
+    tensors: tuple[str, ...]
+    """Arguments that are tensors or hold some, in the order of the signature."""
+    single: frozenset[str]
+    """Those of `tensors` that are one tensor, not a container of them."""
+    arguments: frozenset[str]
+    optional: frozenset[str]
+    """Arguments that may be None."""
+    axes: frozenset[str]
+    unsure: frozenset[str]
+    """Axes that some legal calls leave without a size."""
+    variadic: frozenset[str]
+
+
+class Code(Protocol):
+    """What a rule may write into the generated check. A failed test makes the check answer no."""
+
+    def name(self, name: str) -> str: ...
+    def constant(self, value: Any, hint: str) -> str: ...
+    def require(self, condition: str) -> None: ...
+    def line(self, text: str) -> None: ...
+    def local(self, hint: str) -> str: ...
+    def block(self, header: str) -> AbstractContextManager[None]: ...
+    def present(self, *names: str) -> AbstractContextManager[None]: ...
+    def each(self, name: str) -> AbstractContextManager[str]: ...
+    def conditional(self, name: str) -> bool: ...
+    def container(self, name: str) -> bool: ...
+    def require_strided(self, name: str, x: str) -> None: ...
+    def known_contiguous(self, name: str) -> bool: ...
+    def note_contiguous(self, name: str) -> None: ...
+
+
+class Call(Protocol):
+    """A refused call, as a rule that judges it sees it."""
+
+    env: dict[str, Any]
+    """Axis sizes, and the arguments that are present."""
+
+    def tensors(self, name: str) -> Iterator[tuple[str, torch.Tensor]]: ...
+    def origin(self, name: str) -> str | None: ...
+    def refused(self, names: frozenset[str]) -> bool: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Base of all rules.
+
+    Args:
+        id: stable name within the contract; by default the rule's own text.
+        hint: a sentence for the caller who breaks the rule.
+        fix: one line of Python that mends the call. `{name}` gives an axis or scalar argument,
+            and in expression rules over one axis `{nearest}` gives the closest larger size that
+            is legal and `{extra}` how much larger that is.
+        note: background for the documentation.
+        upstream: patterns of messages by which other libraries report the same fault.
+    """
+
+    id: str = ""
+    hint: str | None = None
+    fix: str | None = None
+    note: str | None = None
+    upstream: tuple[str, ...] = ()
+
+    pointers = False
+    """Whether the rule reads addresses, which fake tensors and traced graphs do not have."""
+    values = False
+    """Whether the rule reads tensor contents, which only some modes do."""
+
+    @property
+    def text(self) -> str:
+        """What the rule demands, in the shortest form that is still exact."""
+        raise NotImplementedError
+
+    def resolve(self, names: Names) -> Rule:
+        """The rule with its defaults filled in; ContractDefinitionError where a name is unknown."""
+        raise NotImplementedError
+
+    def emit(self, code: Code) -> None:
+        raise NotImplementedError
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        raise NotImplementedError
+
+    def identified(self) -> Rule:
+        return self if self.id else replace(self, id=self.text.replace(" ", ""))
+
+    def violation(self, call: Call, message: str, **details: Any) -> Violation:
+        if self.fix is not None:
+            details["fix"] = format_fix(self.fix, call.env)
+        return Violation(rule=self.id, message=message, hint=self.hint, **details)
+
+
+def format_fix(template: str, env: dict[str, Any]) -> str | None:
+    try:
+        return template.format_map(env)
+    except KeyError:
+        return None

@@ -1,0 +1,198 @@
+"""Rules written as expressions: conditions over axes, scalar arguments and tensor metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .. import expressions
+from ..errors import ContractDefinitionError, Violation
+from ..expressions import Incomputable, Node, Unbound
+from ..tensors import has_pointer
+from .base import Call, Code, Names, Rule, format_fix
+
+
+@dataclass(frozen=True)
+class Expression(Rule):
+    """A condition over axes, scalar arguments and tensor metadata; see `rule`."""
+
+    source: str
+    node: Node = field(init=False)
+    optional: frozenset[str] = frozenset()
+    """The names in it without which it is skipped."""
+
+    def __post_init__(self) -> None:
+        node = expressions.parse(self.source)
+        if not expressions.is_condition(node):
+            raise ContractDefinitionError(f"the rule {self.source!r} is not a condition")
+        object.__setattr__(self, "node", node)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.source.split())
+
+    @property
+    def pointers(self) -> bool:  # type: ignore[override]
+        return expressions.reads_pointers(self.node)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return expressions.value_names(self.node) | expressions.none_names(self.node)
+
+    def resolve(self, names: Names) -> Expression:
+        tensors, lengths = expressions.tensor_names(self.node), expressions.len_names(self.node)
+        values = expressions.value_names(self.node)
+        asked = expressions.none_names(self.node)
+        what = f"in the rule {self.text!r}"
+        if not values | asked:
+            raise ContractDefinitionError(f"no call can decide the rule {self.text!r}")
+        for name in sorted(tensors - names.single):
+            raise ContractDefinitionError(f"{name!r} is not a tensor argument, {what}")
+        for name in sorted(values - tensors):
+            if name in names.tensors and name not in lengths and name not in names.axes:
+                raise ContractDefinitionError(
+                    f"the tensor {name!r} may only stand inside a tensor function, {what}"
+                )
+            if name in names.variadic and name not in lengths:
+                raise ContractDefinitionError(f"*{name} may only stand inside len(), {what}")
+            if name not in names.axes | names.arguments | names.variadic:
+                raise ContractDefinitionError(
+                    f"{name!r} is neither an axis nor an argument, {what}"
+                )
+        for name in sorted(asked - names.arguments):
+            raise ContractDefinitionError(f"{name!r} is not an argument, {what}")
+        unsure = (names.optional | names.unsure) & values
+        for name in sorted(expressions.unguarded(self.node, asked & unsure)):
+            raise ContractDefinitionError(f"{name!r} may be None where it is used, {what}")
+        return replace(self, optional=frozenset(unsure - asked))
+
+    def emit(self, code: Code) -> None:
+        with code.present(*sorted(self.optional)):
+            code.require(expressions.emit(self.node, code.name, code.constant))
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        if any(call.env.get(name) is None for name in self.optional):
+            return
+        if self.pointers and not all(
+            has_pointer(call.env[name]) for name in expressions.tensor_names(self.node)
+        ):
+            return
+        try:
+            if expressions.evaluate(self.node, call.env):
+                return
+            reason = ""
+        except Unbound:
+            return
+        except Incomputable as error:
+            if call.refused(self.names):
+                return
+            reason = f" ({error})"
+        yield self._explain(call, reason)
+
+    def _explain(self, call: Call, reason: str) -> Violation:
+        tensors = expressions.tensor_names(self.node)
+        known = [name for name in sorted(self.names, key=self.source.find) if name not in tensors]
+        facts = [call.origin(name) for name in known]
+        parts = [fact for fact in facts if fact] + self._tensor_facts(call)
+        details: dict[str, Any] = {"expected": self.text}
+        message = f"{self.text} does not hold{reason}"
+        if len(known) == 1 and not tensors and _is_size(call.env.get(known[0])):
+            name = known[0]
+            value = call.env[name]
+            below, above = expressions.nearest(self.node, name, call.env)
+            allowed = " or ".join(str(v) for v in (below, above) if v is not None)
+            if allowed:
+                message += f"; nearest {'sizes' if ' or ' in allowed else 'size'}: {allowed}"
+            details["actual"] = f"{name}={value}"
+            if above is not None and self.fix is not None:
+                env = {**call.env, "nearest": above, "extra": above - value}
+                details["fix"] = format_fix(self.fix, env)
+                return Violation(
+                    rule=self.id,
+                    message=message,
+                    hint=self.hint,
+                    origin="; ".join(parts) or None,
+                    **details,
+                )
+        return self.violation(call, message, origin="; ".join(parts) or None, **details)
+
+    def _tensor_facts(self, call: Call) -> list[str]:
+        facts = []
+        for node in expressions.walk(self.node):
+            if isinstance(node, expressions.Call) and node.function in expressions.TENSOR_FUNCTIONS:
+                try:
+                    value = expressions.evaluate(node, call.env)
+                except (Unbound, Incomputable):
+                    continue
+                facts.append(f"{expressions.to_text(node)} is {value}")
+        return list(dict.fromkeys(facts))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def rule(
+    expression: str,
+    *,
+    id: str = "",
+    hint: str | None = None,
+    fix: str | None = None,
+    note: str | None = None,
+    upstream: tuple[str, ...] = (),
+) -> Expression:
+    """An expression rule with a name, a hint or a fix; a bare string is the same without them.
+
+    rule("h_q % 64 == 0", hint="pad the heads", fix="q = pad(q, (0, 0, 0, {extra}))")
+    """
+    return Expression(expression, id=id, hint=hint, fix=fix, note=note, upstream=upstream)
+
+
+@dataclass(frozen=True)
+class When(Rule):
+    condition: Expression
+    rule: Rule
+
+    @property
+    def text(self) -> str:
+        return f"when {self.condition.text}: {self.rule.text}"
+
+    @property
+    def pointers(self) -> bool:  # type: ignore[override]
+        return self.condition.pointers or self.rule.pointers
+
+    @property
+    def values(self) -> bool:  # type: ignore[override]
+        return self.rule.values
+
+    def resolve(self, names: Names) -> Rule:
+        return replace(self, condition=self.condition.resolve(names), rule=self.rule.resolve(names))
+
+    def identified(self) -> Rule:
+        identified = super().identified()
+        assert isinstance(identified, When)
+        return replace(identified, rule=replace(self.rule, id=identified.id))
+
+    def emit(self, code: Code) -> None:
+        with code.present(*sorted(self.condition.optional)):
+            condition = expressions.emit(self.condition.node, code.name, code.constant)
+            with code.block(f"if {condition}:"):
+                self.rule.emit(code)
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        if any(call.env.get(name) is None for name in self.condition.optional):
+            return
+        try:
+            if not expressions.evaluate(self.condition.node, call.env):
+                return
+        except (Unbound, Incomputable):
+            return
+        for fault in self.rule.judge(call):
+            yield replace(fault, message=f"{fault.message} (when {self.condition.text})")
+
+
+def when(condition: str, then: Rule | str, *, id: str = "", hint: str | None = None) -> When:
+    """`then` must hold in the calls in which `condition` does."""
+    inner = Expression(then) if isinstance(then, str) else then
+    return When(Expression(condition), replace(inner, hint=inner.hint or hint), id=id, hint=hint)

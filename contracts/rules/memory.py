@@ -1,0 +1,268 @@
+"""Rules on how a tensor lies in memory: strides, alignment, overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from .. import expressions
+from ..errors import ContractDefinitionError, Violation
+from ..tensors import (
+    each_tensor,
+    has_pointer,
+    has_unit_stride,
+    is_dense_row_major,
+    misread,
+    overlaps,
+    overlaps_itself,
+    span,
+)
+from .base import Call, Code, Names, Rule
+from .tensor import TensorRule
+
+
+class MemoryRule(TensorRule):
+    """A rule on how a tensor lies in memory. It refuses tensors that pointer and strides do not
+    describe: sparse, nested, quantised, and lazy negative or conjugate views."""
+
+    def misreads(self, call: Call, label: str, x: torch.Tensor) -> Violation | None:
+        reason = misread(x)
+        if reason is None:
+            return None
+        fix = None
+        if "lazy" in reason:
+            fix = f"{label} = {label}.resolve_{'conj' if 'conjugate' in reason else 'neg'}()"
+        return self.violation(
+            call,
+            f"{label} is {reason}, expected plain strided memory",
+            argument=label,
+            expected="plain strided memory",
+            actual=reason,
+            **({"fix": fix} if fix else {}),
+        )
+
+
+@dataclass(frozen=True)
+class UnitStride(MemoryRule):
+    dim: int = -1
+
+    word = "unit_stride"
+
+    def parameters(self) -> tuple[str, ...]:
+        return () if self.dim == -1 else (f"dim={self.dim}",)
+
+    def emit(self, code: Code) -> None:
+        slow = code.constant(has_unit_stride, "has_unit_stride")
+        for name in self.names:
+            with code.each(name) as x:
+                code.require_strided(name, x)
+                whole = f"{x}.is_contiguous() or " if self.dim == -1 else ""
+                code.require(f"{whole}{x}.stride()[{self.dim}] == 1 or {slow}({x}, {self.dim})")
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        for label, x in self.named(call):
+            if fault := self.misreads(call, label, x):
+                yield fault
+            elif not has_unit_stride(x, self.dim):
+                strides = tuple(x.stride())
+                if not -x.ndim <= self.dim < x.ndim:
+                    yield self.violation(
+                        call,
+                        f"{label} has no axis {self.dim}, expected one with stride 1",
+                        argument=label,
+                    )
+                    continue
+                axis = self.dim % x.ndim
+                which = "its last axis" if axis == x.ndim - 1 else f"axis {axis}"
+                yield self.violation(
+                    call,
+                    f"{label} has stride {strides[axis]} along {which}, expected 1 "
+                    f"(strides {strides})",
+                    argument=label,
+                    axis=axis,
+                    expected="stride 1",
+                    actual=f"stride {strides[axis]}",
+                    **({"fix": f"{label} = {label}.contiguous()"} if axis == x.ndim - 1 else {}),
+                )
+
+
+@dataclass(frozen=True)
+class Contiguous(MemoryRule):
+    word = "contiguous"
+
+    def emit(self, code: Code) -> None:
+        for name in self.names:
+            with code.each(name) as x:
+                code.require_strided(name, x)
+                code.require(f"{x}.is_contiguous()")
+            code.note_contiguous(name)
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        for label, x in self.named(call):
+            if fault := self.misreads(call, label, x):
+                yield fault
+            elif not is_dense_row_major(x):
+                yield self.violation(
+                    call,
+                    f"{label} is not contiguous: shape {tuple(x.shape)} has strides "
+                    f"{tuple(x.stride())}",
+                    argument=label,
+                    expected="contiguous",
+                    actual=f"strides {tuple(x.stride())}",
+                    fix=f"{label} = {label}.contiguous()",
+                )
+
+
+@dataclass(frozen=True)
+class Aligned(MemoryRule):
+    alignment: int = 16
+
+    word = "aligned"
+    pointers = True
+
+    def parameters(self) -> tuple[str, ...]:
+        return (str(self.alignment),)
+
+    def emit(self, code: Code) -> None:
+        for name in self.names:
+            with code.each(name) as x:
+                code.require_strided(name, x)
+                code.require(f"{x}.data_ptr() % {self.alignment} == 0")
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        for label, x in self.named(call):
+            if fault := self.misreads(call, label, x):
+                yield fault
+            elif has_pointer(x) and x.data_ptr() % self.alignment:
+                past = x.data_ptr() % self.alignment
+                yield self.violation(
+                    call,
+                    f"{label} starts {past} bytes past a {self.alignment}-byte boundary, expected "
+                    f"an address that is a multiple of {self.alignment}",
+                    argument=label,
+                    expected=f"address % {self.alignment} == 0",
+                    actual=f"address % {self.alignment} == {past}",
+                    fix=f"{label} = {label}.clone()",
+                )
+
+
+@dataclass(frozen=True)
+class NoOverlap(MemoryRule):
+    others: tuple[str, ...] = ()
+
+    word = "no_overlap"
+    pointers = True
+
+    def resolve(self, names: Names) -> Rule:
+        resolved = super().resolve(names)
+        assert isinstance(resolved, NoOverlap)
+        others = tuple(name for name in names.tensors if name not in resolved.names)
+        return replace(resolved, others=others)
+
+    def emit(self, code: Code) -> None:
+        extents: dict[str, tuple[str, str]] = {}
+        nothing = [name for name in (*self.names, *self.others) if code.container(name)]
+        singles = [name for name in (*self.names, *self.others) if name not in nothing]
+        for name in singles:
+            x = code.name(name)
+            begin, end = code.local(f"{name}_begin"), code.local(f"{name}_end")
+            extents[name] = (begin, end)
+            size = f"{x}.nbytes"
+            if not code.known_contiguous(name):
+                size = f"{code.constant(span, 'span')}({x})"
+            if code.conditional(name):
+                code.line(f"{begin} = {end} = 0")
+            with code.present(name):
+                code.line(f"{begin} = {x}.data_ptr()")
+                code.line(f"{end} = {begin} + {size}")
+                if name in self.names:
+                    code.require_strided(name, x)
+                    if not code.known_contiguous(name):
+                        itself = code.constant(overlaps_itself, "overlaps_itself")
+                        code.require(f"not {itself}({x})")
+        for index, name in enumerate(self.names):
+            if name in nothing:
+                continue
+            begin, end = extents[name]
+            rest = [other for other in (*self.names[index + 1 :], *self.others) if other in extents]
+            clear = [
+                f"{end} <= {extents[other][0]} or {extents[other][1]} <= {begin}" for other in rest
+            ]
+            with code.present(name):
+                for condition in clear:
+                    code.require(condition)
+        if nothing:
+            groups = [code.name(name) for name in self.names], [code.name(n) for n in self.others]
+            named, others = (", ".join(group) + "," if group else "" for group in groups)
+            code.require(f"{code.constant(disjoint, 'disjoint')}(({named}), ({others}))")
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        mine = list(self.named(call))
+        others = [pair for name in self.others for pair in call.tensors(name)]
+        for index, (label, x) in enumerate(mine):
+            if fault := self.misreads(call, label, x):
+                yield fault
+                continue
+            if overlaps_itself(x):
+                yield self.violation(
+                    call,
+                    f"{label} overlaps itself: shape {tuple(x.shape)} with strides "
+                    f"{tuple(x.stride())} reaches one element by several indices",
+                    argument=label,
+                    expected="distinct elements",
+                    actual=f"strides {tuple(x.stride())}",
+                    fix=f"{label} = {label}.clone(memory_format=torch.contiguous_format)",
+                )
+            for other, y in mine[index + 1 :] + others:
+                if misread(y) is None and overlaps(x, y):
+                    yield self.violation(
+                        call,
+                        f"{label} and {other} overlap in memory",
+                        argument=label,
+                        expected="memory of its own",
+                        actual=f"shared with {other}",
+                        fix=f"{label} = {label}.clone(memory_format=torch.contiguous_format)",
+                    )
+
+
+def disjoint(named: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    """`NoOverlap` for arguments that hold several tensors."""
+    mine = list(each_tensor(named))
+    rest = list(each_tensor(others))
+    return not any(
+        overlaps_itself(x) or any(overlaps(x, y) for y in mine[index + 1 :] + rest)
+        for index, x in enumerate(mine)
+    )
+
+
+def unit_stride(
+    *names: str, dim: int = -1, id: str = "", hint: str | None = None, **more: Any
+) -> UnitStride:
+    """Neighbours along `dim` are neighbours in memory; an axis of one element always passes."""
+    return UnitStride(names=names, dim=dim, id=id, hint=hint, **more)
+
+
+def contiguous(*names: str, id: str = "", hint: str | None = None, **more: Any) -> Contiguous:
+    """The tensors (default: every one) are dense and row-major."""
+    return Contiguous(names=names, id=id, hint=hint, **more)
+
+
+def aligned(
+    alignment: int, *names: str, id: str = "", hint: str | None = None, **more: Any
+) -> Aligned:
+    """The tensors' first elements stand at multiples of `alignment` bytes."""
+    if not expressions.is_power_of_2(alignment):
+        raise ContractDefinitionError(f"aligned: {alignment} is not a power of two")
+    return Aligned(names=names, alignment=alignment, id=id, hint=hint, **more)
+
+
+def no_overlap(*names: str, id: str = "", hint: str | None = None, **more: Any) -> NoOverlap:
+    """No named tensor shares memory with itself, another named one or any other tensor argument.
+
+    Judged by extents: from the first byte that a tensor can touch to the last, gaps between its
+    rows included. Two strided views that interleave within one buffer are therefore refused.
+    """
+    return NoOverlap(names=names, id=id, hint=hint, **more)

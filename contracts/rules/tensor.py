@@ -1,0 +1,248 @@
+"""Rules on what a tensor is: its device, its dtype, whether it wants a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ..errors import ContractDefinitionError, Violation
+from ..tensors import dtype_name
+from .base import Call, Code, Names, Rule
+
+
+@dataclass(frozen=True)
+class TensorRule(Rule):
+    """A rule on some tensors, by default on every tensor argument."""
+
+    names: tuple[str, ...] = ()
+    everywhere: bool = False
+
+    word = ""
+
+    @property
+    def text(self) -> str:
+        arguments = [*self.parameters(), *(() if self.everywhere else self.names)]
+        return f"{self.word}({', '.join(arguments)})" if arguments else self.word
+
+    def parameters(self) -> tuple[str, ...]:
+        return ()
+
+    def resolve(self, names: Names) -> Rule:
+        for name in self.names:
+            if name not in names.tensors:
+                raise ContractDefinitionError(f"{self.word}: {name!r} is not a tensor argument")
+        if self.names:
+            return self
+        if not names.tensors:
+            raise ContractDefinitionError(f"{self.word}: the function has no tensor argument")
+        return replace(self, names=names.tensors, everywhere=True)
+
+    def named(self, call: Call) -> Iterator[tuple[str, torch.Tensor]]:
+        for name in self.names:
+            yield from call.tensors(name)
+
+
+@dataclass(frozen=True)
+class Device(TensorRule):
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    word = "device"
+
+    def parameters(self) -> tuple[str, ...]:
+        return (f'"{self.device}"',)
+
+    def holds(self, x: torch.Tensor) -> bool:
+        return (
+            x.device == self.device
+            if self.device.index is not None
+            else x.device.type == self.device.type
+        )
+
+    def emit(self, code: Code) -> None:
+        kind = self.device.type
+        for name in self.names:
+            with code.each(name) as x:
+                if self.device.index is not None:
+                    code.require(f"{x}.device == {code.constant(self.device, 'device')}")
+                elif kind in ("cuda", "cpu"):
+                    code.require(f"{x}.is_{kind}")
+                else:
+                    code.require(f"{x}.device.type == {kind!r}")
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        for label, x in self.named(call):
+            if not self.holds(x):
+                yield self.violation(
+                    call,
+                    f"{label} is on {x.device}, expected {self.device}",
+                    argument=label,
+                    expected=str(self.device),
+                    actual=str(x.device),
+                    fix=f'{label} = {label}.to("{self.device}")',
+                )
+
+
+@dataclass(frozen=True)
+class SameDevice(TensorRule):
+    word = "same_device"
+
+    def emit(self, code: Code) -> None:
+        _emit_equal(code, self.names, "device", "==")
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        first: tuple[str, torch.Tensor] | None = None
+        for label, x in self.named(call):
+            if first is None:
+                first = (label, x)
+            elif x.device != first[1].device:
+                yield self.violation(
+                    call,
+                    f"{label} is on {x.device}, expected {first[1].device}",
+                    argument=label,
+                    expected=str(first[1].device),
+                    actual=str(x.device),
+                    origin=f"{first[0]} is on {first[1].device}",
+                    fix=f'{label} = {label}.to("{first[1].device}")',
+                )
+
+
+@dataclass(frozen=True)
+class Dtype(TensorRule):
+    dtypes: tuple[torch.dtype, ...] = ()
+
+    word = "dtype"
+
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(dtype_name(dtype) for dtype in self.dtypes)
+
+    def emit(self, code: Code) -> None:
+        for name in self.names:
+            with code.each(name) as x:
+                code.require(dtype_test(code, x, self.dtypes))
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        for label, x in self.named(call):
+            if x.dtype not in self.dtypes:
+                yield self.violation(call, **dtype_fault(label, x, self.dtypes))
+
+
+def dtype_test(code: Code, x: str, dtypes: tuple[torch.dtype, ...]) -> str:
+    if len(dtypes) == 1:
+        return f"{x}.dtype is {code.constant(dtypes[0], dtype_name(dtypes[0]))}"
+    return f"{x}.dtype in {code.constant(dtypes, '_or_'.join(map(dtype_name, dtypes[:2])))}"
+
+
+def dtype_fault(label: str, x: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> dict[str, Any]:
+    """The details of a violation: full dtype names, and a fix where one is certain."""
+    expected = " or ".join(str(dtype) for dtype in dtypes)
+    details: dict[str, Any] = {
+        "message": f"{label} is {x.dtype}, expected {expected}",
+        "argument": label,
+        "expected": expected,
+        "actual": str(x.dtype),
+    }
+    if len(dtypes) == 1:
+        want = dtypes[0]
+        if want.itemsize == 1 and want.is_floating_point and x.dtype is torch.uint8:
+            details["fix"] = f"{label} = {label}.view({want})"
+        elif want.is_floating_point == x.dtype.is_floating_point and not x.is_quantized:
+            details["fix"] = f"{label} = {label}.to({want})"
+    return details
+
+
+@dataclass(frozen=True)
+class SameDtype(TensorRule):
+    word = "same_dtype"
+
+    def emit(self, code: Code) -> None:
+        _emit_equal(code, self.names, "dtype", "is")
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        first: tuple[str, torch.Tensor] | None = None
+        for label, x in self.named(call):
+            if first is None:
+                first = (label, x)
+            elif x.dtype != first[1].dtype:
+                details = dtype_fault(label, x, (first[1].dtype,))
+                details["origin"] = f"{first[0]} is {first[1].dtype}"
+                yield self.violation(call, **details)
+
+
+def _emit_equal(code: Code, names: tuple[str, ...], attribute: str, operator: str) -> None:
+    """Every tensor's attribute equals that of one that is sure to be there, or of the first."""
+    first = code.local(attribute)
+    sure = [name for name in names if not (code.conditional(name) or code.container(name))]
+    code.line(f"{first} = {code.name(sure[0])}.{attribute}" if sure else f"{first} = None")
+    for name in names:
+        if name in sure[:1]:
+            continue
+        with code.each(name) as x:
+            if not sure:
+                with code.block(f"if {first} is None:"):
+                    code.line(f"{first} = {x}.{attribute}")
+            code.require(f"{x}.{attribute} {operator} {first}")
+
+
+@dataclass(frozen=True)
+class NoGrad(TensorRule):
+    word = "no_grad"
+
+    def emit(self, code: Code) -> None:
+        with code.block(f"if {code.constant(torch.is_grad_enabled, 'is_grad_enabled')}():"):
+            for name in self.names:
+                with code.each(name) as x:
+                    code.require(f"not {x}.requires_grad")
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        if not torch.is_grad_enabled():
+            return
+        for label, x in self.named(call):
+            if x.requires_grad:
+                yield self.violation(
+                    call,
+                    f"{label} requires grad, and this function has no gradient: its result would "
+                    "silently cut the graph; call it under torch.no_grad(), or detach",
+                    argument=label,
+                    expected="requires_grad=False, or grad mode off",
+                    actual="requires_grad=True",
+                    fix=f"{label} = {label}.detach()",
+                )
+
+
+def device(
+    kind: str | torch.device, *names: str, id: str = "", hint: str | None = None, **more: Any
+) -> Device:
+    """The tensors (default: every one) are on this device, or of this device type."""
+    return Device(names=names, device=torch.device(kind), id=id, hint=hint, **more)
+
+
+def same_device(*names: str, id: str = "", hint: str | None = None, **more: Any) -> SameDevice:
+    """The tensors (default: every one) are on one device."""
+    return SameDevice(names=names, id=id, hint=hint, **more)
+
+
+def dtype(
+    dtypes: torch.dtype | tuple[torch.dtype, ...],
+    *names: str,
+    id: str = "",
+    hint: str | None = None,
+    **more: Any,
+) -> Dtype:
+    """The tensors (default: every one) have this dtype, or one of these."""
+    allowed = (dtypes,) if isinstance(dtypes, torch.dtype) else tuple(dtypes)
+    if not allowed or not all(isinstance(item, torch.dtype) for item in allowed):
+        raise ContractDefinitionError(f"dtype: {dtypes!r} is not a torch dtype")
+    return Dtype(names=names, dtypes=allowed, id=id, hint=hint, **more)
+
+
+def same_dtype(*names: str, id: str = "", hint: str | None = None, **more: Any) -> SameDtype:
+    """The tensors (default: every one) have one dtype."""
+    return SameDtype(names=names, id=id, hint=hint, **more)
+
+
+def no_grad(*names: str, id: str = "", hint: str | None = None, **more: Any) -> NoGrad:
+    """While grad mode is on, none of the tensors (default: every one) requires grad."""
+    return NoGrad(names=names, id=id, hint=hint, **more)

@@ -1,0 +1,154 @@
+"""What a rule may ask of one tensor: metadata only, never contents, never a synchronisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
+"""Types that no jagged tensor has; a strided nested tensor fails at `.shape` by itself."""
+
+LAZY_NEGATIVE = (torch.float16, torch.float32, torch.float64)
+LAZY_CONJUGATE = (torch.complex32, torch.complex64, torch.complex128)
+"""Dtypes that can hold a lazy negative (`z.conj().imag`) or conjugate view."""
+
+_SPARSE = (
+    torch.sparse_coo,
+    torch.sparse_csr,
+    torch.sparse_csc,
+    torch.sparse_bsr,
+    torch.sparse_bsc,
+)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float8_e4m3fn` for `torch.float8_e4m3fn`."""
+    return str(dtype).rpartition(".")[2]
+
+
+def misread(x: torch.Tensor) -> str | None:
+    """Why a kernel that follows this tensor's pointer and strides would misread it, if it would."""
+    if x.is_nested:
+        return "nested"
+    if x.layout in _SPARSE:
+        return f"sparse ({str(x.layout).rpartition('.')[2]})"
+    if x.is_quantized:
+        return f"quantised ({dtype_name(x.dtype)})"
+    if x.dtype in LAZY_CONJUGATE and x.is_conj():
+        return "a lazy conjugate view"
+    if x.dtype in LAZY_NEGATIVE + LAZY_CONJUGATE and x.is_neg():
+        return "a lazy negative view"
+    return None
+
+
+def is_strided(x: torch.Tensor) -> bool:
+    """Whether pointer and strides tell the whole truth about this tensor."""
+    return misread(x) is None
+
+
+def has_unit_stride(x: torch.Tensor, dim: int) -> bool:
+    """Whether neighbours along `dim` are neighbours in memory; one element has no neighbours."""
+    if not is_strided(x):
+        return False
+    if x.numel() <= 1:
+        return True
+    return -x.ndim <= dim < x.ndim and (x.shape[dim] == 1 or x.stride()[dim] == 1)
+
+
+def is_dense_row_major(x: torch.Tensor) -> bool:
+    return is_strided(x) and x.is_contiguous()
+
+
+def has_pointer(x: torch.Tensor) -> bool:
+    """Fake and meta tensors have no memory: rules on pointers excuse them."""
+    try:
+        return x.data_ptr() != 0
+    except RuntimeError:
+        return False
+
+
+def span(x: torch.Tensor) -> int:
+    """Bytes from the first to past the last element that the tensor can touch.
+
+    The conservative extent that overlap is judged by: gaps between rows count as touched.
+    """
+    if x.numel() == 0:
+        return 0
+    reach = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return (reach + 1) * x.itemsize
+
+
+def overlaps(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether the extents of two tensors share a byte."""
+    if not (has_pointer(x) and has_pointer(y)):
+        return False
+    x_bytes, y_bytes = span(x), span(y)
+    if x_bytes == 0 or y_bytes == 0:
+        return False
+    x_begin, y_begin = x.data_ptr(), y.data_ptr()
+    return x_begin < y_begin + y_bytes and y_begin < x_begin + x_bytes
+
+
+def overlaps_itself(x: torch.Tensor) -> bool:
+    """Whether two indices may address one element: `expand`, or strides smaller than the extent
+    of the axes within them."""
+    if x.numel() < 2:
+        return False
+    extent = 1
+    axes = sorted(
+        (stride, size) for size, stride in zip(x.shape, x.stride(), strict=True) if size > 1
+    )
+    for stride, size in axes:
+        if stride < extent:
+            return True
+        extent = stride * (size - 1) + extent
+    return False
+
+
+def tensors_in(value: Any, label: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor within an argument, with the label that a caller would write."""
+    if isinstance(value, torch.Tensor):
+        yield label, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from tensors_in(item, f"{label}[{key!r}]")
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for index, item in enumerate(value):
+            yield from tensors_in(item, f"{label}[{index}]")
+
+
+def each_tensor(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor within an argument."""
+    for _, tensor in tensors_in(value):
+        yield tensor
+
+
+def describe(value: Any) -> str:
+    """One line of metadata: `bfloat16[2, 8, 24, 128] cuda:0`, strides where they say something."""
+    if not isinstance(value, torch.Tensor):
+        return _describe_value(value)
+    kind = type(value).__name__
+    prefix = "" if kind in ("Tensor", "Parameter", "FakeTensor") else f"{kind} "
+    if value.is_nested:
+        return f"{prefix}{dtype_name(value.dtype)} nested {value.device}"
+    text = f"{prefix}{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}] {value.device}"
+    if reason := misread(value):
+        return f"{text} {reason}"
+    if not value.is_contiguous():
+        text += f" strides ({', '.join(map(str, value.stride()))})"
+    return text
+
+
+def _describe_value(value: Any) -> str:
+    if isinstance(value, list | tuple) and any(isinstance(item, torch.Tensor) for item in value):
+        inside = ", ".join(describe(item) for item in value[:3])
+        more = f", ... {len(value)} in all" if len(value) > 3 else ""
+        return f"{type(value).__name__} of {inside}{more}"
+    if isinstance(value, Mapping):
+        return f"{type(value).__name__} with keys {', '.join(map(repr, list(value)[:8]))}"
+    text = repr(value) if isinstance(value, int | float | str | bool | None) else ""
+    if not text:
+        return f"a {type(value).__module__}.{type(value).__qualname__}"
+    return text if len(text) <= 60 else text[:57] + "..."
