@@ -3,10 +3,10 @@
 A program owns a tile of `BLOCK_TOKENS` tokens of one stream (image or text, never both) by
 `BLOCK_HEADS` whole heads, and handles q, k and v of it. The heads lie side by side in `LANES`, a
 power of two, so that a head_dim of 80, 96 or 112 leaves few lanes idle, and every access covers
-whole rows in order, 16 bytes a thread. Pairs are split in registers: loading their even and odd
-elements apart would halve the width of every access and touch each sector twice.
+whole rows in order, 16 bytes a thread. Pairs are split in registers: to load their even and odd
+elements apart would touch each sector twice, two bytes a thread.
 
-A tile's address is reckoned in int64, once a program, so that strides may be of any size.
+Strides are int64, and so is every address: they may be of any size.
 """
 
 import triton
@@ -42,7 +42,7 @@ def load_angles(
     """Load each token's row of a float32 table, once a head: `[BLOCK_TOKENS, LANES / 2]`."""
     token = tl.arange(0, BLOCK_TOKENS)[:, None]
     pair = tl.arange(0, LANES // 2)[None, :] % (HEAD_DIM // 2)
-    return tl.load(tile_ptr + (token * stride_token + pair), mask=mask, other=0.0)
+    return tl.load(tile_ptr + (token * stride_token + pair), mask=mask)
 
 
 @triton.jit
