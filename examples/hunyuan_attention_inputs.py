@@ -73,9 +73,10 @@ def main() -> None:
             across = "  ".join(f"{score[row, row + step]:.3f}" for step in range(WIDTH))
             print(f"  from the start of row {row // WIDTH}: {across}")
 
-        print("\nHeads before tokens, as attention wants them, is not what the op takes:")
+        print("\nTables made for one frame fewer would be read past their end; instead:")
+        fewer = (FRAMES - 1) * HEIGHT * WIDTH
         try:
-            backends.hunyuan_qkv_rope_pack(img_q.transpose(1, 2), *arguments[1:])
+            backends.hunyuan_qkv_rope_pack(*arguments[:6], cos[:fewer], sin[:fewer])
         except ContractError as error:
             print(error)
 
