@@ -219,6 +219,9 @@ def launch_backward(
     """
     if grad_packed.stride(-1) != 1:  # an expanded gradient, as a sum's
         grad_packed = grad_packed.contiguous()
-    images, texts = grad_packed[:, :, :img_len], grad_packed[:, :, img_len:]
-    gradients = launch(*images.unbind(0), *texts.unbind(0), cos, -sin)
-    return (*gradients[:, :, :img_len].unbind(0), *gradients[:, :, img_len:].unbind(0))
+    img_q, img_k, img_v = grad_packed[:, :, :img_len].unbind(0)
+    txt_q, txt_k, txt_v = grad_packed[:, :, img_len:].unbind(0)
+    gradients = launch(img_q, img_k, img_v, txt_q, txt_k, txt_v, cos, -sin)
+    img_q, img_k, img_v = gradients[:, :, :img_len].unbind(0)
+    txt_q, txt_k, txt_v = gradients[:, :, img_len:].unbind(0)
+    return img_q, img_k, img_v, txt_q, txt_k, txt_v
