@@ -155,7 +155,7 @@ SPARSE_MLA_MUTANTS = (
     Mutant("length of topk_length", _changed("topk_length", lambda t: t[:7])),
     Mutant("dtype of topk_length", _dtype("topk_length", torch.int64)),
     Mutant("device of topk_length", _elsewhere("topk_length")),
-    Mutant("d_v not 512", lambda _: {"d_v": 256}),
+    Mutant("d_v not 512", lambda _: {"d_v": 256, "out": None}),
     Mutant("attn_sink without topk_length", lambda _: {"topk_length": None}),
     Mutant("length of attn_sink", _changed("attn_sink", lambda t: t[:32])),
     Mutant("dtype of attn_sink", _dtype("attn_sink", torch.float64)),

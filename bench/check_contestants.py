@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import backends
+from backends.ops.hunyuan_qkv_rope_pack.contract import hunyuan_qkv_rope_pack
+from backends.ops.sparse_mla_prefill.contract import sparse_mla_q8kv8_prefill_fwd
 from bench import check_cases
 from bench.peers import unchecked
 from contracts import Contract
@@ -60,14 +61,14 @@ def signatures() -> tuple[Signature, Signature]:
     return (
         Signature(
             name="hunyuan",
-            contract=backends.hunyuan_qkv_rope_pack.contract,
+            contract=hunyuan_qkv_rope_pack.contract,
             right=check_cases.hunyuan(),
             mutants=check_cases.HUNYUAN_MUTANTS,
             positional=8,
         ),
         Signature(
             name="sparse_mla",
-            contract=backends.sparse_mla_q8kv8_prefill_fwd.contract,
+            contract=sparse_mla_q8kv8_prefill_fwd.contract,
             right=check_cases.sparse_mla(),
             mutants=check_cases.SPARSE_MLA_MUTANTS,
             positional=9,
