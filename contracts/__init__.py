@@ -4,6 +4,7 @@ from .decorator import Contract, contract
 from .errors import ContractDefinitionError, ContractError, Violation
 from .rules import (
     Rule,
+    about,
     aligned,
     contiguous,
     custom,
@@ -26,6 +27,7 @@ __all__ = [
     "ContractError",
     "Rule",
     "Violation",
+    "about",
     "aligned",
     "contiguous",
     "contract",

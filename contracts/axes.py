@@ -89,6 +89,20 @@ class Shape:
 
 ANY_SHAPE = Shape((Variadic(),))
 
+
+def axis_key(axis: Axis, index: int) -> str:
+    """The part of a violation's id that says which axis it is about: its name, its label, or its
+    place, counted from the end after a variadic axis."""
+    match axis:
+        case Named(name=name):
+            return name
+        case Variadic(name=str(name)):
+            return f"*{name}"
+        case Fixed(label=str(label)) | Computed(label=str(label)):
+            return label
+    return f"axis{index}"
+
+
 _BRACES = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
 
 

@@ -13,7 +13,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 from . import explain, outputs
 from .compiler import compile_passes, compile_sizes, compile_wrapper
 from .errors import ContractDefinitionError, ContractError, Violation
+from .facts import check_notes
 from .model import Declaration, declare
+from .rules.about import About
 from .rules.base import Rule
 
 C = TypeVar("C")
@@ -186,7 +188,9 @@ class _Decorator(Protocol):
 def contract(function: type[C], /) -> type[C]: ...
 @overload
 def contract(
-    *rules: Rule | str, outputs: Callable[..., Any] | None = None, name: str | None = None
+    *rules: Rule | About | str,
+    outputs: Callable[..., Any] | None = None,
+    name: str | None = None,
 ) -> _Decorator: ...
 @overload
 def contract(function: Callable[P, R], /) -> Contracted[P, R]: ...
@@ -216,7 +220,8 @@ def contract(
         >>> rotate.contract.check(torch.zeros(5, 8))
         {'seq_len': 5, 'head_dim': 8}
     """
-    if len(rules) == 1 and not isinstance(rules[0], Rule | str) and _is_decoratable(rules[0]):
+    bare = len(rules) == 1 and not isinstance(rules[0], Rule | About | str)
+    if bare and _is_decoratable(rules[0]):
         return _decorate(rules[0], (), _caller_names(), outputs, name)
 
     def decorate(function: Any) -> Any:
@@ -242,7 +247,7 @@ def _caller_names() -> dict[str, Any]:
 
 def _decorate(
     function: Any,
-    rules: tuple[Rule | str, ...],
+    rules: tuple[Rule | About | str, ...],
     localns: Mapping[str, Any],
     outputs: Callable[..., Any] | None,
     name: str | None,
@@ -257,6 +262,7 @@ def _decorate(
     if not callable(function):
         raise ContractDefinitionError(f"{function!r} is neither a rule nor a callable")
     declaration = declare(function, rules, localns, outputs, name)
+    check_notes(declaration)
     return _wrap(Contract(declaration), function)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from . import expressions
-from .axes import Anonymous, Axis, Computed, Fixed, Named, Variadic
+from .axes import Anonymous, Axis, Computed, Fixed, Named, Variadic, axis_key
 from .binding import broadcast_shapes, broadcast_variadics, by_kind
 from .errors import ContractError, Violation
 from .expressions import Incomputable, Unbound
@@ -62,7 +62,7 @@ class Judgement:
     bindings: dict[str, Binding] = field(default_factory=dict)
     found: list[Violation] = field(default_factory=list)
     refused_names: set[str] = field(default_factory=set)
-    loose: dict[str, list[tuple[tuple[int, ...], str]]] = field(default_factory=dict)
+    loose: dict[str, list[tuple[tuple[int, ...], str, str]]] = field(default_factory=dict)
 
     # -- what rules use
 
@@ -122,10 +122,11 @@ class Judgement:
         for fault in deferred:
             names = set(fault.expected.split()) if fault.expected else set()
             if names.isdisjoint(self.refused_names):
-                self.found.append(fault)
+                self.report(fault)
 
     def report(self, fault: Violation) -> None:
-        self.found.append(fault)
+        note = self.declaration.note(fault.rule)
+        self.found.append(fault if note is None else note.annotate(fault, self.env))
 
     def match_argument(self, argument: Argument) -> None:
         value = self.arguments.get(argument.name)
@@ -207,8 +208,8 @@ class Judgement:
                 actual=f"{len(shape)} axes {list(shape)}",
             )
             return
-        for index, axis, size in placed(spec, shape):
-            yield from self.match_axis(axis, size, label, index, rule)
+        for index, axis, size, key in placed(spec, shape):
+            yield from self.match_axis(axis, size, label, index, f"{rule}-{key}")
 
     def match_axis(
         self, axis: Axis, size: Any, label: str, index: int, rule: str
@@ -218,7 +219,7 @@ class Judgement:
                 if size != fixed and not (broadcast and size == 1):
                     yield self.wrong_size(axis, size, fixed, label, index, rule, None)
             case Variadic(name=str(name), broadcast=True):
-                self.loose.setdefault(name, []).append((size, label))
+                self.loose.setdefault(name, []).append((size, label, rule))
             case Named(name=name) | Variadic(name=str(name)):
                 if axis.broadcast and size == 1:
                     return
@@ -248,7 +249,7 @@ class Judgement:
         places = "axes" if isinstance(axis, Variadic) else f"axis {index}"
         shown = f" ({title})" if title else ""
         return Violation(
-            rule=f"{rule}-{title or f'axis{index}'}",
+            rule=rule,
             message=f"{label} {places}{shown} is {size}, expected {expected}",
             argument=label,
             axis=index,
@@ -293,14 +294,14 @@ class Judgement:
             joined: tuple[int, ...] | None = exact.size if exact else None
             first = exact.where() if exact else None
             seen: list[tuple[int, ...]] = []
-            for shape, label in self.loose.get(name, []):
+            for shape, label, rule in self.loose.get(name, []):
                 try:
                     joined = broadcast_shapes(exact.size if exact else None, [*seen, shape])
                     seen.append(shape)
                 except Incomputable as error:
                     self.report(
                         Violation(
-                            rule=f"{_root(label)}-{name}",
+                            rule=rule,
                             message=f"{label} axes (*{name}) are {shape}: {error}",
                             argument=label,
                             expected=f"axes that broadcast to {joined}",
@@ -333,9 +334,9 @@ class Judgement:
                     exact and len(shape) != len(spec.shape.axes)
                 ):
                     return
-                for index, axis, size in placed(spec, shape):
+                for index, axis, size, key in placed(spec, shape):
                     if isinstance(axis, Computed):
-                        yield from self.computed_axis(axis, size, label, index, rule)
+                        yield from self.computed_axis(axis, size, label, index, f"{rule}-{key}")
 
     def computed_axis(
         self, axis: Computed, size: Any, label: str, index: int, rule: str
@@ -349,7 +350,7 @@ class Judgement:
         title = axis_title(axis)
         facts = "; ".join(filter(None, map(self.origin, names))) or None
         common: dict[str, Any] = {
-            "rule": f"{rule}-{axis.label or f'axis{index}'}",
+            "rule": rule,
             "argument": label,
             "axis": index,
             "origin": facts,
@@ -374,21 +375,21 @@ class Judgement:
             )
 
 
-def placed(spec: TensorSpec, shape: tuple[Any, ...]) -> Iterator[tuple[int, Axis, Any]]:
-    """Each axis with its position and size; a variadic one has the sizes it covers."""
+def placed(spec: TensorSpec, shape: tuple[Any, ...]) -> Iterator[tuple[int, Axis, Any, str]]:
+    """Each axis with its position, size and key; a variadic one has the sizes it covers."""
     axes, position = spec.shape.axes, spec.shape.variadic
     for index, axis in enumerate(axes):
         if isinstance(axis, Anonymous):
             continue
         if position is None or index < position:
-            yield index, axis, shape[index]
+            yield index, axis, shape[index], axis_key(axis, index)
         elif index == position:
             stop = len(shape) - (len(axes) - position - 1)
             if isinstance(axis, Variadic) and axis.name is not None:
-                yield index, axis, shape[position:stop]
+                yield index, axis, shape[position:stop], axis_key(axis, index)
         else:
             place = len(shape) - len(axes) + index
-            yield place, axis, shape[place]
+            yield place, axis, shape[place], axis_key(axis, index - len(axes))
 
 
 def axis_title(axis: Axis) -> str:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from . import expressions
 from .axes import Computed, Named, Variadic
 from .errors import ContractDefinitionError
+from .rules.about import About
 from .rules.base import Names, Rule
 from .rules.expression import Expression
 from .spec import (
@@ -78,6 +79,8 @@ class Declaration:
     """`self` or `cls` of a method: passed on, never checked."""
     arguments: tuple[Argument, ...]
     rules: tuple[Rule, ...]
+    notes: tuple[About, ...]
+    """Advice on annotation facts."""
     returns: Spec
     outputs: Any
     names: Names
@@ -86,6 +89,10 @@ class Declaration:
 
     def argument(self, name: str) -> Argument:
         return next(argument for argument in self.arguments if argument.name == name)
+
+    def note(self, fact: str) -> About | None:
+        """The advice on a fact, by its id."""
+        return next((note for note in self.notes if fact in note.facts), None)
 
     @functools.cached_property
     def call_signature(self) -> inspect.Signature:
@@ -111,7 +118,7 @@ class Declaration:
 
 def declare(
     function: Callable[..., Any],
-    rules: tuple[Rule | str, ...],
+    rules: tuple[Rule | About | str, ...],
     localns: Mapping[str, Any],
     outputs: Any = None,
     name: str | None = None,
@@ -139,7 +146,8 @@ def declare(
         signature=signature,
         receiver=receiver,
         arguments=arguments,
-        rules=_resolve_rules(rules, names),
+        rules=_resolve_rules([rule for rule in rules if not isinstance(rule, About)], names),
+        notes=tuple(rule for rule in rules if isinstance(rule, About)),
         returns=returns,
         outputs=outputs,
         names=names,
@@ -316,7 +324,7 @@ def _names(arguments: tuple[Argument, ...], sizes: frozenset[str], receiver: str
     )
 
 
-def _resolve_rules(rules: tuple[Rule | str, ...], names: Names) -> tuple[Rule, ...]:
+def _resolve_rules(rules: Sequence[Rule | str], names: Names) -> tuple[Rule, ...]:
     resolved: dict[str, Rule] = {}
     for item in rules:
         if isinstance(item, str):

@@ -29,6 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("contracts.rules",),
     ("contracts.model",),
     ("contracts.binding",),
+    ("contracts.facts",),
     ("contracts.compiler", "contracts.explain", "contracts.outputs"),
     ("contracts.testing.solver",),
     ("contracts.decorator",),

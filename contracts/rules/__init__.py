@@ -4,6 +4,7 @@
 constructor in this list and in `contracts.__init__`, and tests that pass and fail it.
 """
 
+from .about import About, about
 from .base import Rule
 from .custom import custom
 from .expression import rule, when
@@ -13,7 +14,9 @@ from .tensor import device, dtype, no_grad, same_device, same_dtype
 from .values import values
 
 __all__ = [
+    "About",
     "Rule",
+    "about",
     "aligned",
     "contiguous",
     "custom",
