@@ -20,6 +20,7 @@ from .reference import sparse_mla_reference
 
 FP8 = torch.float8_e4m3fn
 VALUE_DIM = 512
+NAN_BYTE = 0x7F
 GUARD_ROWS = 2
 """Rows of NaN before and after kv."""
 
@@ -146,8 +147,11 @@ class Case:
     kv_row_bytes: int | None = None
 
     def build(self, device: str | torch.device, seed: int = 0) -> Inputs:
-        """Fresh inputs, drawn on the CPU: the same ones for the same seed on every device."""
-        generator = torch.Generator().manual_seed(seed)
+        """Fresh inputs on `device`; the same ones for the same seed and device."""
+        with torch.device(device):
+            return self._build(torch.Generator(device).manual_seed(seed))
+
+    def _build(self, generator: torch.Generator) -> Inputs:
         indices = torch.full((self.s_q, self.topk), -1, dtype=torch.int64)
         if self.s_kv:
             indices.random_(0, self.s_kv, generator=generator)
@@ -158,16 +162,15 @@ class Case:
             repeats = -(-self.s_q // len(self.topk_length))
             topk_length = torch.tensor(self.topk_length * repeats, dtype=torch.int32)[: self.s_q]
             valid &= torch.arange(self.topk) < topk_length[:, None]
-        attn_sink = self._attn_sink(generator)
         return Inputs(
-            q=self._draw((self.s_q, self.h_q, self.d_qk), generator).to(FP8).to(device),
-            kv=self._draw_kv(indices[valid].unique(), generator, device),
-            indices=indices[:, None].to(device, torch.int32),
+            q=self._draw((self.s_q, self.h_q, self.d_qk), generator),
+            kv=self._draw_kv(indices[valid].unique(), generator),
+            indices=indices[:, None].int(),
             sm_scale=self.logit_size / (self.q_scale * self.kv_scale * self.d_qk**0.5),
-            q_scale=torch.tensor(self.q_scale, device=device),
-            kv_scale=torch.tensor([self.kv_scale], device=device),
-            attn_sink=None if attn_sink is None else attn_sink.to(device),
-            topk_length=None if topk_length is None else topk_length.to(device),
+            q_scale=torch.tensor(self.q_scale),
+            kv_scale=torch.tensor([self.kv_scale]),
+            attn_sink=self._attn_sink(generator),
+            topk_length=topk_length,
         )
 
     def new_results(self, device: str | torch.device) -> Results:
@@ -186,19 +189,17 @@ class Case:
 
     def _draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         values = torch.randn(shape, generator=generator)
-        return values.sign() if self.exact else values
+        return (values.sign() if self.exact else values).to(FP8)
 
-    def _draw_kv(
-        self, used_rows: Tensor, generator: torch.Generator, device: str | torch.device
-    ) -> Tensor:
+    def _draw_kv(self, used_rows: Tensor, generator: torch.Generator) -> Tensor:
         """`[s_kv, 1, d_qk]` inside a buffer of NaN, with values in `used_rows` alone."""
         pitch = self.kv_row_bytes or self.d_qk
-        buffer = torch.full((self.s_kv + 2 * GUARD_ROWS, pitch), float("nan")).to(FP8)
-        rows = self._draw((len(used_rows), self.d_qk), generator).to(FP8)
-        inside = buffer[GUARD_ROWS : GUARD_ROWS + self.s_kv, : self.d_qk].view(torch.uint8)
-        inside[used_rows] = rows.view(torch.uint8)
-        moved = buffer.to(device)
-        return moved[GUARD_ROWS : GUARD_ROWS + self.s_kv, : self.d_qk].unsqueeze(1)
+        shape = (self.s_kv + 2 * GUARD_ROWS, pitch)
+        buffer = torch.full(shape, NAN_BYTE, dtype=torch.uint8).view(FP8)
+        inside = buffer[GUARD_ROWS : GUARD_ROWS + self.s_kv, : self.d_qk]
+        rows = self._draw((len(used_rows), self.d_qk), generator)
+        inside.view(torch.uint8)[used_rows] = rows.view(torch.uint8)
+        return inside.unsqueeze(1)
 
     def _masked_indices(self) -> Tensor:
         """What each masked lane holds, `[topk]`."""

@@ -2,8 +2,8 @@
 
 A program owns ``BLOCK_H`` heads of one query and one half of the value columns, and walks the
 query's lanes ``BLOCK_N`` at a time with the running maximum and sum of an online softmax. Both
-halves compute the whole Q·K: that costs less than an accumulator of 512 columns, since 128 heads fit
-beside each other this way, and every row gathered and every value raised serves all of them.
+halves compute the whole Q·K: that costs less than an accumulator of 512 columns, since 128 heads
+fit beside each other this way, and every row gathered and every value raised serves all of them.
 
 Q·K runs in FP8. For P·V the values are raised to float16, which holds every e4m3 value exactly,
 takes one conversion instruction for two values and keeps eleven bits of each weight; an FP8 product

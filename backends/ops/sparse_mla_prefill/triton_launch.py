@@ -2,7 +2,8 @@
 
 Triton's own dispatch inspects every argument of every call. What a kernel here depends on is
 little, and that is the key: a `Specialisation` is looked up, and its compiled kernel given bare
-addresses. The same record drives `compile_specs`: a machine without a GPU compiles what a call runs.
+addresses. The same record drives `compile_specs`, so that what a machine without a GPU compiles is
+what a call runs.
 """
 
 from __future__ import annotations
