@@ -131,7 +131,10 @@ def _same_kinds(a: Any, b: Any) -> bool:
 
 
 class Body:
-    """One generated function that fails by returning `failure`. Implements `rules.base.Code`."""
+    """The tests of one generated function; `failure` is the statement that a failed one executes.
+
+    Implements `rules.base.Code`.
+    """
 
     def __init__(self, module: Module, declaration: Declaration, failure: str) -> None:
         self.module = module
@@ -178,7 +181,7 @@ class Body:
 
     def require(self, condition: str) -> None:
         self.line(f"if not ({condition}):")
-        self.line(f"    return {self.failure}")
+        self.line(f"    {self.failure}")
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
@@ -247,6 +250,22 @@ class Body:
         if not self.conditions and not self.container(name):
             self.contiguous.add(name)
 
+    def dense_bytes(self, name: str) -> str:
+        """The size in bytes of a contiguous tensor, from its axes where those give it."""
+        spec = self.declaration.argument(name).inner
+        if isinstance(spec, TensorSpec) and spec.dtypes is not None:
+            sizes = {dtype.itemsize for dtype in spec.dtypes}
+            axes = [
+                axis.name if isinstance(axis, Named) else axis.size
+                for axis in spec.shape.axes
+                if isinstance(axis, Named | Fixed) and not axis.broadcast
+            ]
+            if len(sizes) == 1 and len(axes) == len(spec.shape.axes):
+                factors = [self.name(axis) if isinstance(axis, str) else axis for axis in axes]
+                factors = [str(factor) for factor in [*factors, *sizes] if factor != 1]
+                return " * ".join(factors) or "1"
+        return f"{self.name(name)}.nbytes"
+
     # -- annotations
 
     def bind(self, axis: str, size: str) -> None:
@@ -256,7 +275,7 @@ class Body:
             with self.block(f"if {variable} is None:"):
                 self.line(f"{variable} = {size}")
             self.line(f"elif {variable} != {size}:")
-            self.line(f"    return {self.failure}")
+            self.line(f"    {self.failure}")
         elif size != variable:
             self.require(f"{size} == {variable}")
 
@@ -458,7 +477,7 @@ class Body:
 
     def branch(self, branch: Spec, key: str, axes: list[str], used: list[str]) -> str:
         name = self.module.global_name(f"{key}_branch")
-        body = Body(self.module, self.declaration, "None")
+        body = Body(self.module, self.declaration, "return None")
         body.variables = {axis: self.name(axis) for axis in [*axes, *used]}
         body.taken |= set(body.variables.values())
         body.loose = set(self.loose) | set(axes)
@@ -558,6 +577,10 @@ class Body:
                 for rule in pointers:
                     rule.emit(self)
 
+    def everything(self) -> None:
+        self.arguments()
+        self.rules()
+
     def function(self, name: str, parameters: Sequence[str]) -> str:
         return "\n".join(
             [
@@ -565,7 +588,7 @@ class Body:
                 "    try:",
                 *(self.lines or ["        pass"]),
                 "    except Exception:  # the explaining path will say what this was",
-                f"        return {self.failure}",
+                f"        {self.failure}",
             ]
         )
 
@@ -580,14 +603,14 @@ class Compiled:
 
 def compile_passes(declaration: Declaration) -> Compiled:
     """The check of every call: True for a right one."""
-    body = _body(declaration, "False")
+    body = _body(declaration, "return False")
     body.line("return True")
     return _load(body, "passes")
 
 
 def compile_sizes(declaration: Declaration) -> Compiled:
     """The same check for those who want the axis sizes: a dict, or None for a wrong call."""
-    body = _body(declaration, "None")
+    body = _body(declaration, "return None")
     sure = [name for name in declaration.axes if name not in body.loose]
     found = body.local("found")
     entries = ", ".join(f"{name!r}: {body.name(name)}" for name in sure)
@@ -600,11 +623,13 @@ def compile_sizes(declaration: Declaration) -> Compiled:
     return _load(body, "sizes")
 
 
+def _module(declaration: Declaration) -> Module:
+    return Module(declaration.name, frozenset(declaration.signature.parameters))
+
+
 def _body(declaration: Declaration, failure: str) -> Body:
-    module = Module(declaration.name, frozenset(declaration.signature.parameters))
-    body = Body(module, declaration, failure)
-    body.arguments()
-    body.rules()
+    body = Body(_module(declaration), declaration, failure)
+    body.everything()
     return body
 
 
@@ -619,6 +644,10 @@ def _check_parameters(declaration: Declaration) -> list[str]:
     return [declaration.receiver, *names] if declaration.receiver else names
 
 
+class Refused(Exception):
+    """Leaves an inlined check; never reaches a caller."""
+
+
 def compile_wrapper(
     declaration: Declaration,
     template: str,
@@ -626,32 +655,56 @@ def compile_wrapper(
 ) -> Callable[..., Any]:
     """A function with the declaration's exact signature.
 
-    `template` is the body, in which `{arguments}` stands for the arguments by position, as the
-    generated checks take them, `{call}` for the arguments as the function takes them, and each
-    key of `objects` for that object.
+    `template` is the body. In it `{call}` stands for the arguments as the function takes them,
+    `{arguments}` for the arguments by position, as the generated checks take them, and each key
+    of `objects` for that object. A line `{check}` becomes the whole check, in place: what it
+    refuses goes to `objects["refuse"]` as a tuple, which raises or lets the call pass.
     """
     signature = declaration.signature
-    module = Module(declaration.name, frozenset(signature.parameters))
+    module = _module(declaration)
     names = {key: module.constant(value, key) for key, value in objects.items()}
     name = declaration.name.rpartition(".")[2]
     name = module.global_name(name if name.isidentifier() else "wrapper")
-    values = _check_parameters(declaration)
-    factories = {
-        argument.name: module.constant(
-            signature.parameters[argument.name].default, f"{argument.name}_factory"
-        )
-        for argument in declaration.arguments
-        if argument.factory
-    }
-    checked = [
-        f"None if {value} is {factories[value]} else {value}" if value in factories else value
-        for value in values
-    ]
-    body = template.format(arguments=", ".join(checked), call=_pass_on(signature), **names)
+    names["call"] = _pass_on(signature)
+    names["arguments"] = ", ".join(_checked_arguments(declaration, module))
     lines = [f"def {name}({_parameters(signature, module)}):"]
-    lines += [f"    {line}" for line in body.splitlines()]
+    for line in template.splitlines():
+        if line == "{check}":
+            lines += _inlined(declaration, module, names)
+        else:
+            lines.append("    " + line.format(**names))
     module.functions.append("\n".join(lines))
     return module.load()[name]
+
+
+def _inlined(declaration: Declaration, module: Module, names: Mapping[str, str]) -> list[str]:
+    values = f"({names['arguments']},)" if names["arguments"] else "()"
+    refuse = f"{names['refuse']}({values})"
+    if any(argument.factory for argument in declaration.arguments):
+        passes = module.constant(compile_passes(declaration).function, "passes")
+        return [f"    if not {passes}({names['arguments']}):", f"        {refuse}"]
+    body = Body(module, declaration, f"raise {module.constant(Refused, 'Refused')}")
+    body.everything()
+    return [
+        "    try:",
+        *(body.lines or ["        pass"]),
+        "    except Exception:",
+        f"        {refuse}",
+    ]
+
+
+def _checked_arguments(declaration: Declaration, module: Module) -> list[str]:
+    """The arguments as the checks take them: the marker of a default factory is an absent one."""
+    factories = {argument.name for argument in declaration.arguments if argument.factory}
+    checked = []
+    for value in _check_parameters(declaration):
+        if value in factories:
+            default = declaration.signature.parameters[value].default
+            marker = module.constant(default, f"{value}_factory")
+            checked.append(f"None if {value} is {marker} else {value}")
+        else:
+            checked.append(value)
+    return checked
 
 
 def _parameters(signature: inspect.Signature, module: Module) -> str:

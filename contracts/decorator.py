@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import sys
@@ -11,8 +10,8 @@ from types import FrameType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from . import explain, outputs
-from .compiler import compile_passes, compile_sizes, compile_wrapper
-from .errors import ContractDefinitionError, ContractError, Violation
+from .compiler import Compiled, compile_passes, compile_sizes, compile_wrapper
+from .errors import ContractDefinitionError, Violation
 from .facts import check_notes
 from .model import Declaration, declare
 from .rules.about import About
@@ -26,8 +25,7 @@ R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
 
 _WRAPPER = """\
-if not {passes}({arguments}):
-    {refuse}(({arguments},))
+{check}
 return {function}({call})"""
 
 
@@ -39,10 +37,16 @@ class Contract:
 
     def __init__(self, declaration: Declaration) -> None:
         self.declaration = declaration
-        self._passes = compile_passes(declaration)
-        self.passes: Callable[..., bool] = self._passes.function
+
+    @functools.cached_property
+    def _passes(self) -> Compiled:
+        return compile_passes(self.declaration)
+
+    @property
+    def passes(self) -> Callable[..., bool]:
         """The generated check: every argument by position, defaults included. What it refuses,
         `violations` still has to confirm."""
+        return self._passes.function
 
     @functools.cached_property
     def _sizes(self) -> Callable[..., dict[str, Any] | None]:
@@ -126,7 +130,7 @@ class Contract:
         found = explain.violations_of_sizes(self.declaration, sizes)
         if found:
             lines = [f"{name} = {size}" for name, size in sizes.items()]
-            raise ContractError(self.name, found, lines)
+            raise explain.refusal(self.declaration, found, lines)
         return dict(sizes)
 
     def guard(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -155,7 +159,7 @@ class Contract:
     def _raise(self, arguments: dict[str, Any]) -> None:
         error = explain.error(self.declaration, arguments)
         if error is not None:
-            raise error
+            raise error from None
 
 
 class Contracted(Generic[P, R_co]):
@@ -223,6 +227,9 @@ def contract(
     bare = len(rules) == 1 and not isinstance(rules[0], Rule | About | str)
     if bare and _is_decoratable(rules[0]):
         return _decorate(rules[0], (), _caller_names(), outputs, name)
+    for item in rules:
+        if not isinstance(item, Rule | About | str):
+            raise ContractDefinitionError(f"{item!r} is neither a rule nor a callable")
 
     def decorate(function: Any) -> Any:
         return _decorate(function, rules, _caller_names(), outputs, name)
@@ -256,12 +263,31 @@ def _decorate(
         inner = _decorate(function.__func__, rules, localns, outputs, name)
         return type(function)(inner)
     if isinstance(function, type):
-        init = _decorate(function.__init__, rules, localns, outputs, name or function.__qualname__)
-        function.__init__ = init  # type: ignore[misc]
-        return function
+        return _decorate_class(function, rules, localns, outputs, name)
     if not callable(function):
         raise ContractDefinitionError(f"{function!r} is neither a rule nor a callable")
-    declaration = declare(function, rules, localns, outputs, name)
+    return _enforce(declare(function, rules, localns, outputs, name), function)
+
+
+def _decorate_class(
+    cls: type[C],
+    rules: tuple[Rule | About | str, ...],
+    localns: Mapping[str, Any],
+    outputs: Callable[..., Any] | None,
+    name: str | None,
+) -> type[C]:
+    init = vars(cls).get("__init__")
+    if init is None:
+        raise ContractDefinitionError(
+            f"{cls.__qualname__} has no __init__ of its own; put @contract above @dataclass, or on "
+            "the class that defines __init__"
+        )
+    declaration = declare(init, rules, localns, outputs, name or cls.__qualname__, owner=cls)
+    cls.__init__ = _enforce(declaration, init)  # type: ignore[misc]
+    return cls
+
+
+def _enforce(declaration: Declaration, function: Any) -> Any:
     check_notes(declaration)
     return _wrap(Contract(declaration), function)
 
@@ -271,7 +297,7 @@ def _wrap(contract: Contract, function: Any) -> Any:
     wrapper = compile_wrapper(
         declaration,
         _WRAPPER,
-        {"passes": contract.passes, "refuse": contract.refuse, "function": function},
+        {"refuse": contract.refuse, "function": function},
     )
     functools.update_wrapper(wrapper, function)
     if inspect.iscoroutinefunction(function):
@@ -284,5 +310,6 @@ def _mark_coroutine(wrapper: Any) -> None:
     """The call is judged at once and the coroutine comes from the function itself."""
     if hasattr(inspect, "markcoroutinefunction"):
         inspect.markcoroutinefunction(wrapper)
-    else:  # Python 3.11
-        wrapper._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
+    else:  # Python 3.11, whose inspect looks at this flag alone; it changes nothing else
+        code = wrapper.__code__
+        wrapper.__code__ = code.replace(co_flags=code.co_flags | inspect.CO_COROUTINE)

@@ -21,6 +21,10 @@ class Custom(Rule):
     def text(self) -> str:
         return self.demand
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.arguments)
+
     def identified(self) -> Rule:
         name = getattr(self.function, "__name__", "custom").strip("<>")
         return self if self.id else replace(self, id=f"custom({name})")
@@ -41,14 +45,19 @@ class Custom(Rule):
     def judge(self, call: Call) -> Iterator[Violation]:
         if call.refused(frozenset(self.arguments)):
             return
-        if not self.function(*(call.env.get(name) for name in self.arguments)):
-            facts = [call.origin(name) for name in self.arguments]
-            yield self.violation(
-                call,
-                f"{self.demand} does not hold",
-                expected=self.demand,
-                origin="; ".join(fact for fact in facts if fact) or None,
-            )
+        try:
+            if self.function(*(call.env.get(name) for name in self.arguments)):
+                return
+            message = f"{self.demand} does not hold"
+        except Exception as error:
+            message = f"{self.demand} cannot be judged ({type(error).__name__}: {error})"
+        facts = [call.origin(name) for name in self.arguments]
+        yield self.violation(
+            call,
+            message,
+            expected=self.demand,
+            origin="; ".join(fact for fact in facts if fact) or None,
+        )
 
 
 def custom(

@@ -159,6 +159,10 @@ class When(Rule):
         return f"when {self.condition.text}: {self.rule.text}"
 
     @property
+    def names(self) -> frozenset[str]:
+        return self.condition.names | frozenset(getattr(self.rule, "names", ()))
+
+    @property
     def pointers(self) -> bool:  # type: ignore[override]
         return self.condition.pointers or self.rule.pointers
 

@@ -164,40 +164,45 @@ class NoOverlap(MemoryRule):
 
     def emit(self, code: Code) -> None:
         extents: dict[str, tuple[str, str]] = {}
-        nothing = [name for name in (*self.names, *self.others) if code.container(name)]
-        singles = [name for name in (*self.names, *self.others) if name not in nothing]
-        for name in singles:
-            x = code.name(name)
-            begin, end = code.local(f"{name}_begin"), code.local(f"{name}_end")
-            extents[name] = (begin, end)
-            size = f"{x}.nbytes"
-            if not code.known_contiguous(name):
-                size = f"{code.constant(span, 'span')}({x})"
-            if code.conditional(name):
-                code.line(f"{begin} = {end} = 0")
-            with code.present(name):
-                code.line(f"{begin} = {x}.data_ptr()")
-                code.line(f"{end} = {begin} + {size}")
-                if name in self.names:
-                    code.require_strided(name, x)
-                    if not code.known_contiguous(name):
-                        itself = code.constant(overlaps_itself, "overlaps_itself")
-                        code.require(f"not {itself}({x})")
+        for name in (*self.names, *self.others):
+            if not code.container(name):
+                extents[name] = self.emit_extent(code, name)
         for index, name in enumerate(self.names):
-            if name in nothing:
+            if name not in extents:
                 continue
             begin, end = extents[name]
-            rest = [other for other in (*self.names[index + 1 :], *self.others) if other in extents]
-            clear = [
-                f"{end} <= {extents[other][0]} or {extents[other][1]} <= {begin}" for other in rest
-            ]
             with code.present(name):
-                for condition in clear:
-                    code.require(condition)
-        if nothing:
-            groups = [code.name(name) for name in self.names], [code.name(n) for n in self.others]
-            named, others = (", ".join(group) + "," if group else "" for group in groups)
-            code.require(f"{code.constant(disjoint, 'disjoint')}(({named}), ({others}))")
+                for other in (*self.names[index + 1 :], *self.others):
+                    if other in extents:
+                        other_begin, other_end = extents[other]
+                        code.require(f"{end} <= {other_begin} or {other_end} <= {begin}")
+        if len(extents) < len(self.names) + len(self.others):
+            named, others = (
+                f"({', '.join(map(code.name, group))}{',' if group else ''})"
+                for group in (self.names, self.others)
+            )
+            code.require(f"{code.constant(disjoint, 'disjoint')}({named}, {others})")
+
+    def emit_extent(self, code: Code, name: str) -> tuple[str, str]:
+        """Bind the first address of a tensor and the one past its last; both 0 where it is absent."""
+        x, begin, end = code.name(name), code.local(f"{name}_begin"), code.local(f"{name}_end")
+        if code.conditional(name):
+            code.line(f"{begin} = {end} = 0")
+        with code.present(name):
+            code.line(f"{begin} = {x}.data_ptr()")
+            if code.known_contiguous(name):
+                code.line(f"{end} = {begin} + {code.dense_bytes(name)}")
+            else:
+                strided = code.constant(span, "span")
+                code.line(
+                    f"{end} = {begin} + ({x}.nbytes if {x}.is_contiguous() else {strided}({x}))"
+                )
+            if name in self.names:
+                code.require_strided(name, x)
+                if not code.known_contiguous(name):
+                    itself = code.constant(overlaps_itself, "overlaps_itself")
+                    code.require(f"{x}.is_contiguous() or not {itself}({x})")
+        return begin, end
 
     def judge(self, call: Call) -> Iterator[Violation]:
         mine = list(self.named(call))

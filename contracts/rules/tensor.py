@@ -90,7 +90,14 @@ class SameDevice(TensorRule):
     word = "same_device"
 
     def emit(self, code: Code) -> None:
-        _emit_equal(code, self.names, "device", "==")
+        first = emit_first(code, self.names, "device")
+        # There is one CPU, and asking for it is half the price of comparing devices.
+        on_cpu = code.local("on_cpu")
+        if first.sure:
+            code.line(f"{on_cpu} = {first.sure}.is_cpu")
+        for x in first.others(code):
+            same = f"{x}.device == {first.variable}"
+            code.require(f"({x}.is_cpu if {on_cpu} else {same})" if first.sure else same)
 
     def judge(self, call: Call) -> Iterator[Violation]:
         first: tuple[str, torch.Tensor] | None = None
@@ -158,7 +165,9 @@ class SameDtype(TensorRule):
     word = "same_dtype"
 
     def emit(self, code: Code) -> None:
-        _emit_equal(code, self.names, "dtype", "is")
+        first = emit_first(code, self.names, "dtype")
+        for x in first.others(code):
+            code.require(f"{x}.dtype is {first.variable}")
 
     def judge(self, call: Call) -> Iterator[Violation]:
         first: tuple[str, torch.Tensor] | None = None
@@ -171,19 +180,34 @@ class SameDtype(TensorRule):
                 yield self.violation(call, **details)
 
 
-def _emit_equal(code: Code, names: tuple[str, ...], attribute: str, operator: str) -> None:
-    """Every tensor's attribute equals that of one that is sure to be there, or of the first."""
-    first = code.local(attribute)
-    sure = [name for name in names if not (code.conditional(name) or code.container(name))]
-    code.line(f"{first} = {code.name(sure[0])}.{attribute}" if sure else f"{first} = None")
-    for name in names:
-        if name in sure[:1]:
-            continue
-        with code.each(name) as x:
-            if not sure:
-                with code.block(f"if {first} is None:"):
-                    code.line(f"{first} = {x}.{attribute}")
-            code.require(f"{x}.{attribute} {operator} {first}")
+@dataclass(frozen=True)
+class First:
+    """The attribute that all tensors must share, as generated code holds it."""
+
+    names: tuple[str, ...]
+    attribute: str
+    variable: str
+    sure: str | None
+    """The tensor it is read from, where one is sure to be there; else the first present one."""
+
+    def others(self, code: Code) -> Iterator[str]:
+        """Every tensor to compare with it, inside whatever visits that tensor."""
+        for name in self.names:
+            if code.name(name) == self.sure:
+                continue
+            with code.each(name) as x:
+                if self.sure is None:
+                    with code.block(f"if {self.variable} is None:"):
+                        code.line(f"{self.variable} = {x}.{self.attribute}")
+                yield x
+
+
+def emit_first(code: Code, names: tuple[str, ...], attribute: str) -> First:
+    sure = next((n for n in names if not (code.conditional(n) or code.container(n))), None)
+    variable = code.local(attribute)
+    source = code.name(sure) if sure else None
+    code.line(f"{variable} = {source}.{attribute}" if source else f"{variable} = None")
+    return First(names, attribute, variable, source)
 
 
 @dataclass(frozen=True)
@@ -191,10 +215,10 @@ class NoGrad(TensorRule):
     word = "no_grad"
 
     def emit(self, code: Code) -> None:
-        with code.block(f"if {code.constant(torch.is_grad_enabled, 'is_grad_enabled')}():"):
-            for name in self.names:
-                with code.each(name) as x:
-                    code.require(f"not {x}.requires_grad")
+        enabled = f"{code.constant(torch.is_grad_enabled, 'is_grad_enabled')}()"
+        for name in self.names:
+            with code.each(name) as x:
+                code.require(f"not {x}.requires_grad or not {enabled}")
 
     def judge(self, call: Call) -> Iterator[Violation]:
         if not torch.is_grad_enabled():

@@ -76,6 +76,8 @@ def result_buffers(
     contiguous(
         "q",
         "indices",
+        "q_scale",
+        "kv_scale",
         "attn_sink",
         "topk_length",
         "out",
@@ -112,9 +114,7 @@ def sparse_mla_q8kv8_prefill_fwd(
     out: BFloat16[Tensor, "s_q h_q d_v"] | None = None,
     max_logits: Float32[Tensor, "s_q h_q"] | None = None,
     lse: Float32[Tensor, "s_q h_q"] | None = None,
-) -> tuple[
-    BFloat16[Tensor, "s_q h_q d_v"], Float32[Tensor, "s_q h_q"], Float32[Tensor, "s_q h_q"]
-]:
+) -> tuple[BFloat16[Tensor, "s_q h_q d_v"], Float32[Tensor, "s_q h_q"], Float32[Tensor, "s_q h_q"]]:
     """Attention of each query to its own top-k rows of a latent KV cache, all in FP8.
 
     For query `i` and head `h`, over the lanes `j < topk_length[i]` (all lanes without it) whose
