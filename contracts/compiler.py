@@ -10,6 +10,7 @@ compared where they are equal by name; the rest is plain control flow.
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import keyword
 import linecache
@@ -88,6 +89,10 @@ class Module:
         self.constants[name] = value
         return name
 
+    def builtin(self, name: str) -> str:
+        """A builtin, also where a parameter of that name hides it."""
+        return self.constant(getattr(builtins, name), name) if name in self.parameters else name
+
     @property
     def source(self) -> str:
         return "\n\n\n".join(self.functions) + "\n"
@@ -165,6 +170,12 @@ class Body:
     def constant(self, value: Any, hint: str) -> str:
         return self.module.constant(value, hint)
 
+    def builtin(self, name: str) -> str:
+        return self.module.builtin(name)
+
+    def isinstance(self, x: str, kind: str) -> str:
+        return f"{self.builtin('isinstance')}({x}, {kind})"
+
     def local(self, hint: str) -> str:
         return self.module.local_name(hint, self.taken)
 
@@ -235,7 +246,8 @@ class Body:
             self.require(slow)
         else:
             if x not in self.strided_by_rule:
-                self.require(f"type({x}) in {self.constant(PLAIN_TYPES, 'PLAIN_TYPES')} or {slow}")
+                kind = f"{self.builtin('type')}({x})"
+                self.require(f"{kind} in {self.constant(PLAIN_TYPES, 'PLAIN_TYPES')} or {slow}")
             if any(dtype in LAZY_NEGATIVE + LAZY_CONJUGATE for dtype in dtypes):
                 self.require(f"not {x}.is_neg()")
             if any(dtype in LAZY_CONJUGATE for dtype in dtypes):
@@ -313,10 +325,11 @@ class Body:
         """One look at the type, which also spares a memory rule its look at plain tensors."""
         kind = self.constant(spec.array_type, spec.array_type.__name__)
         if spec.array_type is not torch.Tensor or x not in self.strided_by_rule:
-            return f"isinstance({x}, {kind})"
+            return self.isinstance(x, kind)
         plain = self.constant(PLAIN_TYPES, "PLAIN_TYPES")
         slow = self.constant(is_strided, "is_strided")
-        return f"(type({x}) in {plain} or isinstance({x}, {kind}) and {slow}({x}))"
+        own = f"{self.builtin('type')}({x})"
+        return f"({own} in {plain} or {self.isinstance(x, kind)} and {slow}({x}))"
 
     def whole_shape(self, axes: tuple[Axis, ...]) -> str | None:
         """The shape as a tuple, where every size is known by now."""
@@ -360,7 +373,7 @@ class Body:
         axes, position = spec.shape.axes, spec.shape.variadic
         assert position is not None
         if spec.shape.least_rank:
-            self.require(f"len({shape}) >= {spec.shape.least_rank}")
+            self.require(f"{self.builtin('len')}({shape}) >= {spec.shape.least_rank}")
         for index, axis in enumerate(axes):
             if index == position:
                 continue
@@ -375,7 +388,7 @@ class Body:
         assert isinstance(variadic, Variadic)
         if variadic.name is not None:
             stop = position - len(axes) + 1
-            rest = f"tuple({shape}[{position or ''}:{stop or ''}])"
+            rest = f"{self.builtin('tuple')}({shape}[{position or ''}:{stop or ''}])"
             if variadic.broadcast:
                 self.line(f"{self.broadcasts(variadic.name)}.append({rest})")
             else:
@@ -409,7 +422,7 @@ class Body:
         if spec.types is not None:
             kinds = spec.types[0] if len(spec.types) == 1 else spec.types
             hint = re.sub(r"\W+", "_", spec.text).strip("_")
-            self.require(f"isinstance({x}, {self.constant(kinds, f'{hint}_type')})")
+            self.require(self.isinstance(x, self.constant(kinds, f"{hint}_type")))
         else:
             judge, hint = (
                 self.constant(is_bearable, "is_bearable"),
@@ -422,12 +435,13 @@ class Body:
     ) -> Iterator[tuple[Spec, str, str]]:
         """Emit the container's own tests, then yield each item inside the loop that visits it."""
         if isinstance(spec, TupleSpec):
-            self.require(f"isinstance({x}, tuple) and len({x}) == {len(spec.items)}")
+            length = f"{self.builtin('len')}({x}) == {len(spec.items)}"
+            self.require(f"{self.isinstance(x, self.builtin('tuple'))} and {length}")
             for index, item in enumerate(spec.items):
                 yield item, f"{x}[{index}]", f"{key}_{index}"
             return
         container = self.constant(spec.container, spec.container.__name__)
-        self.require(f"isinstance({x}, {container})")
+        self.require(self.isinstance(x, container))
         entry = self.local(f"{key}_item")
         if spec.key != AnySpec():
             label = self.local(f"{key}_key")
@@ -587,7 +601,7 @@ class Body:
                 f"def {name}({', '.join(parameters)}):",
                 "    try:",
                 *(self.lines or ["        pass"]),
-                "    except Exception:  # the explaining path will say what this was",
+                f"    except {self.builtin('Exception')}:  # the explaining path says what it was",
                 f"        {self.failure}",
             ]
         )
@@ -688,7 +702,7 @@ def _inlined(declaration: Declaration, module: Module, names: Mapping[str, str])
     return [
         "    try:",
         *(body.lines or ["        pass"]),
-        "    except Exception:",
+        f"    except {module.builtin('Exception')}:",
         f"        {refuse}",
     ]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from . import explain, outputs
+from . import describe, explain, outputs
 from .compiler import Compiled, compile_passes, compile_sizes, compile_wrapper
 from .errors import ContractDefinitionError, Violation
 from .facts import check_notes
@@ -148,6 +148,10 @@ class Contract:
 
         return example(self.declaration, sizes)
 
+    def describe(self) -> str:
+        """The contract as Markdown: arguments, and rules with their ids and hints."""
+        return describe.describe(self.declaration)
+
     def refuse(self, values: tuple[Any, ...]) -> None:
         """Raise the error for a call that the generated check refused, if it is one."""
         receiver = self.declaration.receiver
@@ -195,11 +199,15 @@ def contract(
     *rules: Rule | About | str,
     outputs: Callable[..., Any] | None = None,
     name: str | None = None,
+    document: bool = False,
 ) -> _Decorator: ...
 @overload
 def contract(function: Callable[P, R], /) -> Contracted[P, R]: ...
 def contract(
-    *rules: Any, outputs: Callable[..., Any] | None = None, name: str | None = None
+    *rules: Any,
+    outputs: Callable[..., Any] | None = None,
+    name: str | None = None,
+    document: bool = False,
 ) -> Any:
     """Check every call of a function against its annotations and these rules.
 
@@ -211,6 +219,7 @@ def contract(
         outputs: a function of arguments and axes, by name, that allocates what the return
             annotation cannot say: views of one buffer, a dtype that follows an input.
         name: what errors call the function; by default its qualified name.
+        document: append `contract.describe()` to the function's docstring.
 
     Raises:
         ContractDefinitionError: the contract cannot be honoured. Calls raise ContractError.
@@ -232,9 +241,19 @@ def contract(
             raise ContractDefinitionError(f"{item!r} is neither a rule nor a callable")
 
     def decorate(function: Any) -> Any:
-        return _decorate(function, rules, _caller_names(), outputs, name)
+        decorated = _decorate(function, rules, _caller_names(), outputs, name)
+        if document:
+            _document(decorated)
+        return decorated
 
     return decorate
+
+
+def _document(decorated: Any) -> None:
+    """Put the contract's description at the end of the docstring."""
+    function = getattr(decorated, "__func__", decorated)
+    owner = function.__init__ if isinstance(function, type) else function
+    function.__doc__ = describe.appended(function.__doc__, owner.contract.declaration)
 
 
 def _is_decoratable(value: Any) -> bool:

@@ -361,7 +361,7 @@ def evaluate(node: Node, env: Mapping[str, Any]) -> Any:
             except KeyError:
                 raise Unbound(name) from None
             for attribute in path:
-                value = getattr(value, attribute)
+                value = _guarded(getattr, value, attribute)
             return value
         case Unary(operator=operator, operand=operand):
             value = evaluate(operand, env)
@@ -408,8 +408,8 @@ def _guarded(function: Callable[..., Any], *values: Any) -> Any:
         return function(*values)
     except ZeroDivisionError:
         raise Incomputable("it divides by zero") from None
-    except (TypeError, IndexError, OverflowError, RuntimeError) as error:
-        raise Incomputable(str(error).splitlines()[0]) from None
+    except Exception as error:
+        raise Incomputable(str(error).partition("\n")[0] or type(error).__name__) from None
 
 
 _PRECEDENCE = {"or": 1, "and": 2, "not": 3, "compare": 4, "+": 5, "-": 5, "unary": 7, "**": 8}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,11 +123,19 @@ def declare(
     localns: Mapping[str, Any],
     outputs: Any = None,
     name: str | None = None,
+    owner: type | None = None,
 ) -> Declaration:
-    """Read a function's annotations and resolve the rules against them."""
-    signature = inspect.signature(function)
-    receiver = _receiver(signature)
-    hints = _resolve_hints(function, localns)
+    """Read a function's annotations and resolve the rules against them.
+
+    `owner` is the class whose `__init__` the function is: a dataclass takes annotations over from
+    its bases, where their names had a meaning of their own.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise ContractDefinitionError(f"{function!r} shows no signature: {error}") from None
+    hints = _resolve_hints(function, localns, owner)
+    receiver = _receiver(function, signature, hints)
     scope = Scope(frozenset(signature.parameters), _visible_integers(function, localns))
     arguments = tuple(
         _read_argument(parameter, hints, scope)
@@ -141,7 +150,7 @@ def declare(
     sizes = _check_axes(arguments, returns, frozenset(signature.parameters))
     names = _names(arguments, sizes, receiver)
     return Declaration(
-        name=name or getattr(function, "__qualname__", type(function).__qualname__),
+        name=name or _qualified_name(function),
         function=function,
         signature=signature,
         receiver=receiver,
@@ -155,15 +164,28 @@ def declare(
     )
 
 
-def _receiver(signature: inspect.Signature) -> str | None:
+def _qualified_name(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def _receiver(
+    function: Callable[..., Any], signature: inspect.Signature, hints: Mapping[str, Any]
+) -> str | None:
+    """The first parameter, if it is called like a method's and is not annotated as an argument:
+    with a type of its own (`self: Self`) it has to stand in the body of a class."""
     first = next(iter(signature.parameters.values()), None)
     if first is None or first.name not in ("self", "cls"):
         return None
-    return first.name if first.annotation is inspect.Parameter.empty else None
+    owner = _qualified_name(function).rpartition(".")[0]
+    in_a_class = bool(owner) and not owner.endswith("<locals>")
+    return first.name if first.name not in hints or in_a_class else None
 
 
 def _reads_returns(function: Callable[..., Any]) -> bool:
     """A coroutine's or generator's annotation is not that of a value the call returns."""
+    function = inspect.unwrap(function)
     return not (
         inspect.iscoroutinefunction(function)
         or inspect.isgeneratorfunction(function)
@@ -171,7 +193,9 @@ def _reads_returns(function: Callable[..., Any]) -> bool:
     )
 
 
-def _resolve_hints(function: Callable[..., Any], localns: Mapping[str, Any]) -> dict[str, Any]:
+def _resolve_hints(
+    function: Callable[..., Any], localns: Mapping[str, Any], owner: type | None
+) -> dict[str, Any]:
     """Every annotation evaluated, one at a time, so that the culprit can be named."""
     target = inspect.unwrap(function)
     while isinstance(target, functools.partial):
@@ -180,14 +204,13 @@ def _resolve_hints(function: Callable[..., Any], localns: Mapping[str, Any]) -> 
         target = getattr(target, "__func__", None) or type(target).__call__
     raw = dict(getattr(target, "__annotations__", {}))
     globalns = getattr(target, "__globals__", {})
-    closure = _closure(target)
+    here = globalns, {**localns, **_closure(target)}
     hints = {}
     for name, annotation in raw.items():
         try:
             resolved = typing.get_type_hints(
                 types.SimpleNamespace(__annotations__={name: annotation}),
-                globalns,
-                {**localns, **closure},
+                *(_field_scope(owner, name, here) if owner else here),
                 include_extras=True,
             )
         except ContractDefinitionError:
@@ -199,6 +222,17 @@ def _resolve_hints(function: Callable[..., Any], localns: Mapping[str, Any]) -> 
             ) from error
         hints[name] = resolved[name]
     return hints
+
+
+def _field_scope(
+    owner: type, name: str, here: tuple[dict[str, Any], dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Globals and locals of the class body in which a dataclass's field was declared."""
+    for base in owner.__mro__:
+        if name in vars(base).get("__annotations__", {}):
+            globalns = vars(sys.modules[base.__module__])
+            return globalns, {**(here[1] if globalns is here[0] else {}), **vars(base)}
+    return here
 
 
 def _closure(function: Any) -> dict[str, Any]:

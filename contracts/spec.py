@@ -131,6 +131,11 @@ def read_annotation(annotation: Any, scope: Scope) -> Spec:
         return _read_jaxtyping(annotation, scope)
     if isinstance(annotation, type) and issubclass(annotation, torch.Tensor):
         return TensorSpec(annotation.__name__, ANY_SHAPE, None, annotation)
+    if typing.is_typeddict(annotation) and _mentions_tensors(annotation):
+        raise ContractDefinitionError(
+            f"{annotation.__qualname__}: tensors inside a TypedDict cannot be checked key by key; "
+            "make them arguments, or use dict[str, ...]"
+        )
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in _UNIONS:
         return _read_union(args, scope)
@@ -266,6 +271,8 @@ def _mentions_tensors(annotation: Any) -> bool:
         return True
     if typing.get_origin(annotation) in (abc.Callable, type):
         return False  # judged as a callable or a class, never called or instantiated here
+    if typing.is_typeddict(annotation):
+        return any(map(_mentions_tensors, typing.get_type_hints(annotation).values()))
     return any(_mentions_tensors(arg) for arg in typing.get_args(annotation))
 
 
