@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any
 
 SHOWN = 8  # violations that the text spells out before it only counts
@@ -54,25 +55,29 @@ class ContractError(ValueError):
         function: qualified name of the function or op that refused.
         violations: every broken rule, in the order of the contract.
         arguments: one line of metadata (dtype, shape, strides, device) per argument.
+        explain: the command that tells more about the first broken rule.
     """
 
     function: str
     violations: tuple[Violation, ...]
     arguments: tuple[str, ...]
+    explain: str | None
 
     def __init__(
         self,
         function: str,
         violations: Iterable[Violation],
         arguments: Iterable[str] = (),
+        explain: str | None = None,
     ) -> None:
         self.function = function
         self.violations = tuple(violations)
         self.arguments = tuple(arguments)
-        super().__init__(_text(function, self.violations, self.arguments))
+        self.explain = explain
+        super().__init__(_text(function, self.violations, self.arguments, explain))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.function, self.violations, self.arguments)
+        return type(self), (self.function, self.violations, self.arguments, self.explain)
 
     def to_dict(self) -> dict[str, Any]:
         """The error as plain data, ready for JSON."""
@@ -81,10 +86,20 @@ class ContractError(ValueError):
             "function": self.function,
             "violations": [asdict(violation) for violation in self.violations],
             "arguments": list(self.arguments),
+            "explain": self.explain,
         }
 
+    def _repr_html_(self) -> str:
+        """A compact table, for notebooks."""
+        return _html(self)
 
-def _text(function: str, violations: tuple[Violation, ...], arguments: tuple[str, ...]) -> str:
+
+def _text(
+    function: str,
+    violations: tuple[Violation, ...],
+    arguments: tuple[str, ...],
+    explain: str | None,
+) -> str:
     count = len(violations)
     lines = [f"{function} refused this call: {count} rule{'s' if count != 1 else ''} broken"]
     for violation in violations[:SHOWN]:
@@ -96,4 +111,27 @@ def _text(function: str, violations: tuple[Violation, ...], arguments: tuple[str
     if arguments:
         lines.append("got:")
         lines.extend(f"  {line}" for line in arguments)
+    if explain is not None:
+        lines.append(f"explain: {explain}")
     return "\n".join(lines)
+
+
+def _html(error: ContractError) -> str:
+    rows = []
+    for violation in error.violations:
+        mends = [f"<code>{escape(violation.fix)}</code>"] if violation.fix else []
+        mends += [escape(violation.hint)] if violation.hint else []
+        first = str(violation).splitlines()[0]
+        rows.append(
+            f"<tr><td><code>{escape(violation.rule)}</code></td><td>{escape(first)}</td>"
+            f"<td>{'<br>'.join(mends)}</td></tr>"
+        )
+    got = escape("\n".join(error.arguments))
+    more = f"<p>explain: <code>{escape(error.explain)}</code></p>" if error.explain else ""
+    return (
+        f"<p><b>{escape(error.function)}</b> refused this call</p>"
+        "<table><thead><tr><th>rule</th><th>what is wrong</th><th>how to mend it</th></tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table>"
+        + (f"<details><summary>arguments</summary><pre>{got}</pre></details>" if got else "")
+        + more
+    )

@@ -18,6 +18,7 @@ from .binding import broadcast_shapes, broadcast_variadics, by_kind
 from .errors import ContractError, Violation
 from .expressions import Incomputable, Unbound
 from .model import Argument, Declaration
+from .reference import explain_command
 from .rules.tensor import dtype_fault
 from .spec import (
     AnySpec,
@@ -457,7 +458,15 @@ def error(declaration: Declaration, arguments: dict[str, Any]) -> ContractError 
     shown = {name: arguments[name] for name in arguments if name != declaration.receiver}
     width = max(map(len, shown), default=0)
     lines = [f"{name:<{width}}  {describe(value)}" for name, value in shown.items()]
-    return ContractError(declaration.name, found, lines)
+    return refusal(declaration, found, lines)
+
+
+def refusal(
+    declaration: Declaration, found: tuple[Violation, ...], lines: list[str]
+) -> ContractError:
+    """The error for violations that were found, with the command that tells more."""
+    command = explain_command(declaration.function, found[0].rule)
+    return ContractError(declaration.name, found, lines, command)
 
 
 def violations_of_sizes(declaration: Declaration, sizes: dict[str, Any]) -> tuple[Violation, ...]:

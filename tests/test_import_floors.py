@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Lowest first. Patterns are module names; the first floor with a match is the module's own.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("contracts.errors", "contracts.modes", "contracts.tensors"),
+    ("contracts.errors", "contracts.modes", "contracts.reference", "contracts.tensors"),
     ("contracts.expressions",),
     ("contracts.axes",),
     ("contracts.spec",),
@@ -30,7 +30,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("contracts.model",),
     ("contracts.binding",),
     ("contracts.facts",),
-    ("contracts.compiler", "contracts.explain", "contracts.outputs"),
+    ("contracts.compiler", "contracts.describe", "contracts.explain", "contracts.outputs"),
+    ("contracts.testing.samples", "contracts.testing.search", "contracts.testing.plans"),
+    ("contracts.testing.problem",),
     ("contracts.testing.solver",),
     ("contracts.decorator",),
     ("contracts",),
