@@ -1,25 +1,49 @@
-"""Contracts for tensor functions: declared once, checked on every call, explained when broken."""
+"""Contracts for tensor functions: declared once, checked on every call, explained when broken.
 
-from .decorator import Contract, contract
-from .errors import ContractDefinitionError, ContractError, Violation
-from .rules import (
-    Rule,
-    about,
-    aligned,
-    contiguous,
-    custom,
-    device,
-    dtype,
-    no_grad,
-    no_overlap,
-    requires,
-    rule,
-    same_device,
-    same_dtype,
-    unit_stride,
-    values,
-    when,
-)
+The names below load on first use: pytest imports this package at every start, for its plugin, and
+should not pay for torch where no contract is tested.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .decorator import Contract, contract
+    from .errors import ContractDefinitionError, ContractError, Violation
+    from .rules import (
+        Rule,
+        about,
+        aligned,
+        contiguous,
+        custom,
+        device,
+        dtype,
+        no_grad,
+        no_overlap,
+        requires,
+        rule,
+        same_device,
+        same_dtype,
+        unit_stride,
+        values,
+        when,
+    )
+else:
+    _HOMES = {
+        "Contract": "decorator",
+        "contract": "decorator",
+        "ContractDefinitionError": "errors",
+        "ContractError": "errors",
+        "Violation": "errors",
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{_HOMES.get(name, 'rules')}", __name__), name)
+        globals()[name] = value
+        return value
+
 
 __all__ = [
     "Contract",
