@@ -278,7 +278,7 @@ SMALL = (
     Case("last-lane-alone", 1, 95, 64, 256, lanes=partial(lanes_inside, first=255, end=256)),
     Case("indices-outside", 2, 95, 64, 128, lanes=odd_lanes, masked_index="extremes"),
     Case("lengths", 8, 95, 64, 128, 512, topk_length=ALL_LENGTHS),
-    Case("everything", 7, 95, 64, 256, **EVERYTHING),
+    Case("everything", 3, 95, 64, 256, **EVERYTHING),
     *(
         Case(f"none-valid-sink-{sink}", 1, 95, 64, 128, attn_sink=sink, topk_length=(0,))
         for sink in (None, float("-inf"), 0.5, 100.0, float("inf"))

@@ -79,8 +79,11 @@ def test_parity_with_float64_at_size(case: Case, backend: str, launch: Launch) -
 
 
 BIT_CASES = [
-    Case("one-query", 1, 95, 64, 256, lanes=random_lanes, topk_length=(200,)),
-    Case("queries", 8, 95, 64, 128, 512, topk_length=(1, 7, 64, 127, 128, 129, 0, -1)),
+    Case("three-queries", 3, 95, 64, 128, 512, lanes=random_lanes, topk_length=(65, -1, 7)),
+    pytest.param(
+        Case("queries", 8, 95, 64, 128, 512, topk_length=(1, 7, 64, 127, 128, 129, 0, -1)),
+        marks=pytest.mark.gpu,
+    ),
     pytest.param(
         Case(
             "shared-lanes", 8, 4096, 128, 2048, attn_sink="normal", topk_length=(1, 700, 2048, 63)
@@ -114,19 +117,19 @@ def test_cut_off_lanes_change_no_bit(case: Case, launch: Launch) -> None:
         assert first.same_bits(run(launch, case, replace(inputs, indices=marked, topk_length=None)))
 
 
-@pytest.mark.parametrize("index", [-2, -(2**31), 95, 96, 2_147_480_000, 2**31 - 1])
-def test_an_index_that_is_no_row_is_as_good_as_minus_one(index: int, launch: Launch) -> None:
+def test_an_index_that_is_no_row_is_as_good_as_minus_one(launch: Launch) -> None:
+    """-2, -2^31, s_kv, s_kv + 1, 2147480000 and 2^31 - 1, in every other lane."""
     case = Case("", 1, 95, 64, 128, 512, lanes=odd_lanes)
-    inputs = case.build(DEVICE)
-    other = torch.where(inputs.indices < 0, index, inputs.indices).int()
-    assert run(launch, case, inputs).same_bits(run(launch, case, replace(inputs, indices=other)))
+    inputs, other = case.build(DEVICE), replace(case, masked_index="extremes").build(DEVICE)
+    assert len(other.indices.unique()) > len(inputs.indices.unique()) + 5
+    assert run(launch, case, inputs).same_bits(run(launch, case, other))
 
 
-@pytest.mark.parametrize("sink", [float("-inf"), -1e30])
-def test_a_sink_of_no_weight_changes_no_bit(sink: float, launch: Launch) -> None:
+def test_a_sink_of_no_weight_changes_no_bit(launch: Launch) -> None:
     case = Case("", 1, 95, 64, 128, 512, topk_length=(100,))
     inputs = case.build(DEVICE)
-    with_sink = replace(inputs, attn_sink=torch.full((64,), sink, device=DEVICE))
+    sinks = torch.tensor([float("-inf"), -1e30] * 32, device=DEVICE)
+    with_sink = replace(inputs, attn_sink=sinks)
     assert run(launch, case, inputs).same_bits(run(launch, case, with_sink))
 
 
@@ -153,7 +156,7 @@ def test_same_bits_every_time(launch: Launch) -> None:
     case = Case("", 2, 95, 64, 128, 512, **EVERYTHING)
     inputs = case.build(DEVICE)
     first = run(launch, case, inputs)
-    assert all(first.same_bits(run(launch, case, inputs)) for _ in range(2))
+    assert first.same_bits(run(launch, case, inputs))
 
 
 @pytest.mark.gpu

@@ -54,8 +54,8 @@ def test_no_queries_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (Case("two", 1, 95, 64, 256, 512, **EVERYTHING), 4, 2),
         (Case("uneven", 1, 95, 64, 640, 512, **EVERYTHING), 8, 4),
-        (Case("more-than-a-merge-block", 1, 95, 64, 640, 512, topk_length=(600,)), 20, 10),
-        (Case("none-valid", 1, 0, 64, 256, 512, attn_sink=0.5, topk_length=(256,)), 8, 4),
+        (Case("more-than-a-merge-block", 1, 95, 64, 640, 512, topk_length=(150,)), 20, 10),
+        (Case("none-valid", 1, 0, 64, 128, 512, attn_sink=0.5, topk_length=(128,)), 4, 2),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else None,
 )
