@@ -103,6 +103,7 @@ def axis_key(axis: Axis, index: int) -> str:
     return f"axis{index}"
 
 
+_LABEL = re.compile(r"([A-Za-z]\w*)=([^=]+)")
 _BRACES = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
 
 
@@ -121,20 +122,23 @@ def parse_shape(text: str, constants: Mapping[str, int], arguments: frozenset[st
 def _parse_axis(token: str, constants: Mapping[str, int], arguments: frozenset[str]) -> Axis:
     if token == "...":
         return Variadic()
-    rest, flags, label = token, set(), None
-    while rest and rest[0] in "#*_?":
-        if rest[0] in flags:
+    rest, flags, label = token, set[str](), None
+    while rest:
+        if labelled := _LABEL.fullmatch(rest):
+            label, rest = labelled.groups()
+        elif rest[0] not in "#*_?":
+            break
+        elif rest[0] in flags:
             raise ContractDefinitionError(f"{rest[0]!r} stands twice in the axis {token!r}")
-        flags.add(rest[0])
-        rest = rest[1:]
+        else:
+            flags.add(rest[0])
+            rest = rest[1:]
     if "?" in flags:
         raise ContractDefinitionError(
             f"the axis {token!r} depends on a position in a pytree, which a contract cannot bind"
         )
     if "_" in flags:
         return Variadic() if "*" in flags else Anonymous()
-    if re.fullmatch(r"[A-Za-z_]\w*=[^=]+", rest):
-        label, rest = rest.split("=")
     broadcast = "#" in flags
     if "*" in flags:
         return Variadic(check_name(rest, token), broadcast)
@@ -162,7 +166,8 @@ def _parse_computed(
             placeholders[placeholder] = Name(name, tuple(path))
             return placeholder
         if not path and name in constants:
-            return str(constants[name])
+            value = constants[name]
+            return str(value) if value >= 0 else f"({value})"
         raise ContractDefinitionError(
             f"{match[0]} in the axis {token!r} is neither an argument nor an integer that the "
             "function can see"

@@ -252,6 +252,8 @@ class _Reader:
             return Call(name, operands)
         if name not in NUMERIC_FUNCTIONS:
             raise self.fail(f"unknown function {name!r}")
+        if name == "len" and not (len(args) == 1 and isinstance(args[0], ast.Name)):
+            raise self.fail("len takes the name of an argument or of a variadic axis")
         arity = NUMERIC_FUNCTIONS[name][1]
         if len(args) != arity if arity is not None else len(args) < 2:
             raise self.fail(f"{name} takes {arity or 'two or more'} operands, not {len(args)}")

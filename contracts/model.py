@@ -299,8 +299,9 @@ def _check_axes(
             )
         sizes.add(axis)
     for argument in arguments:
-        _check_computed(argument.name, argument.spec, named | variadic, parameters)
-    _check_computed("return", returns, named | variadic | own | own_variadic, parameters)
+        where = f"argument {argument.name!r}"
+        _check_computed(where, argument.spec, named, variadic, parameters)
+    _check_computed("the result", returns, named | own, variadic | own_variadic, parameters)
     return frozenset(sizes)
 
 
@@ -315,13 +316,22 @@ def _declared(specs: Iterator[TensorSpec] | Any) -> tuple[set[str], set[str]]:
     return named, variadic
 
 
-def _check_computed(where: str, spec: Spec, known: set[str], parameters: frozenset[str]) -> None:
+def _check_computed(
+    where: str, spec: Spec, named: set[str], variadic: set[str], parameters: frozenset[str]
+) -> None:
     for tensor in tensor_specs(spec):
         for axis in tensor.shape.axes:
             if isinstance(axis, Computed):
-                for name in sorted(expressions.value_names(axis.expression) - known - parameters):
+                names = expressions.value_names(axis.expression)
+                for name in sorted(names - named - variadic - parameters):
                     raise ContractDefinitionError(
                         f"{where}: {name!r} in the axis {axis} is bound by no argument's own axis"
+                    )
+                lengths = expressions.len_names(axis.expression)
+                for name in sorted((names & variadic) ^ (lengths - parameters)):
+                    raise ContractDefinitionError(
+                        f"{where}: in the axis {axis}, len() stands around each variadic name and "
+                        f"around nothing else, unlike {name!r}"
                     )
     if isinstance(spec, OptionalSpec):
         spec = spec.inner

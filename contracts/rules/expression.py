@@ -49,6 +49,8 @@ class Expression(Rule):
             raise ContractDefinitionError(f"no call can decide the rule {self.text!r}")
         for name in sorted(tensors - names.single):
             raise ContractDefinitionError(f"{name!r} is not a tensor argument, {what}")
+        for name in sorted(lengths & names.axes):
+            raise ContractDefinitionError(f"the axis {name!r} is a number, not a sequence, {what}")
         for name in sorted(values - tensors):
             if name in names.tensors and name not in lengths and name not in names.axes:
                 raise ContractDefinitionError(

@@ -63,7 +63,7 @@ def test_signature_survives_unusual_parameters() -> None:
 
 
 def test_every_kind_of_argument_is_passed_on() -> None:
-    call = dict(scale=2.0, extra=row())
+    call = {"scale": 2.0, "extra": row()}
     assert torch.equal(checked(row(), row(), row(), **call), plain(row(), row(), row(), **call))
 
 
@@ -241,11 +241,11 @@ def test_arguments_named_like_what_the_check_uses(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "thing", [property(lambda self: 1), 3, None, [], functools.cached_property]
+    "thing",
+    [property(lambda self: 1), functools.cached_property(lambda self: 1), 3, None, []],
+    ids=["property", "cached_property", "int", "None", "list"],
 )
 def test_what_cannot_be_decorated_is_a_definition_error(thing: Any) -> None:
-    if thing is functools.cached_property:
-        thing = functools.cached_property(lambda self: 1)
     with pytest.raises(ContractDefinitionError):
         contract(thing)
     with pytest.raises(ContractDefinitionError):
