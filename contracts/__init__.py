@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .decorator import Contract, contract
     from .errors import ContractDefinitionError, ContractError, Violation
+    from .modes import current_mode, mode
     from .rules import (
         Rule,
         about,
@@ -35,6 +36,8 @@ else:
         "ContractDefinitionError": "errors",
         "ContractError": "errors",
         "Violation": "errors",
+        "current_mode": "modes",
+        "mode": "modes",
     }
 
     def __getattr__(name: str) -> Any:
@@ -55,9 +58,11 @@ __all__ = [
     "aligned",
     "contiguous",
     "contract",
+    "current_mode",
     "custom",
     "device",
     "dtype",
+    "mode",
     "no_grad",
     "no_overlap",
     "requires",

@@ -156,6 +156,7 @@ class Body:
         self.contiguous: set[str] = set()
         self.strided: set[str] = set()
         self.conditions = 0
+        self.traced = ""
         self.strided_by_rule = {
             name
             for rule in declaration.rules
@@ -249,9 +250,9 @@ class Body:
                 kind = f"{self.builtin('type')}({x})"
                 self.require(f"{kind} in {self.constant(PLAIN_TYPES, 'PLAIN_TYPES')} or {slow}")
             if any(dtype in LAZY_NEGATIVE + LAZY_CONJUGATE for dtype in dtypes):
-                self.require(f"not {x}.is_neg()")
+                self.require(f"{self.tracing()} or not {x}.is_neg()")
             if any(dtype in LAZY_CONJUGATE for dtype in dtypes):
-                self.require(f"not {x}.is_conj()")
+                self.require(f"{self.tracing()} or not {x}.is_conj()")
         if not self.conditions:
             self.strided.add(name)
 
@@ -586,10 +587,17 @@ class Body:
             if not rule.pointers:
                 rule.emit(self)
         if pointers:
-            tracing = self.constant(torch.compiler.is_dynamo_compiling, "is_dynamo_compiling")
-            with self.block(f"if not {tracing}():  # a traced graph has no addresses"):
+            with self.block(f"if not {self.tracing()}:  # a graph has no addresses"):
                 for rule in pointers:
                     rule.emit(self)
+
+    def tracing(self) -> str:
+        """The local that says whether Dynamo is tracing: addresses and lazy views do not trace."""
+        if not self.traced:
+            self.traced = self.local("tracing")
+            compiling = self.constant(torch.compiler.is_dynamo_compiling, "is_dynamo_compiling")
+            self.lines.insert(0, f"{'    ' * 2}{self.traced} = {compiling}()")
+        return self.traced
 
     def everything(self) -> None:
         self.arguments()
@@ -670,9 +678,10 @@ def compile_wrapper(
     """A function with the declaration's exact signature.
 
     `template` is the body. In it `{call}` stands for the arguments as the function takes them,
-    `{arguments}` for the arguments by position, as the generated checks take them, and each key
-    of `objects` for that object. A line `{check}` becomes the whole check, in place: what it
-    refuses goes to `objects["refuse"]` as a tuple, which raises or lets the call pass.
+    `{arguments}` for the arguments by position, as the generated checks take them, `{values}` for
+    a tuple of these, and each key of `objects` for that object. A line `{check}` becomes the whole
+    check, in place: what it refuses goes to `objects["refuse"]` as a tuple, which raises or lets
+    the call pass; in a traced graph, rules on addresses go to `objects["at_run_time"]`.
     """
     signature = declaration.signature
     module = _module(declaration)
@@ -681,6 +690,7 @@ def compile_wrapper(
     name = module.global_name(name if name.isidentifier() else "wrapper")
     names["call"] = _pass_on(signature)
     names["arguments"] = ", ".join(_checked_arguments(declaration, module))
+    names["values"] = f"({names['arguments']},)" if names["arguments"] else "()"
     lines = [f"def {name}({_parameters(signature, module)}):"]
     for line in template.splitlines():
         if line == "{check}":
@@ -692,19 +702,22 @@ def compile_wrapper(
 
 
 def _inlined(declaration: Declaration, module: Module, names: Mapping[str, str]) -> list[str]:
-    values = f"({names['arguments']},)" if names["arguments"] else "()"
+    values = names["values"]
     refuse = f"{names['refuse']}({values})"
     if any(argument.factory for argument in declaration.arguments):
         passes = module.constant(compile_passes(declaration).function, "passes")
         return [f"    if not {passes}({names['arguments']}):", f"        {refuse}"]
     body = Body(module, declaration, f"raise {module.constant(Refused, 'Refused')}")
     body.everything()
-    return [
+    lines = [
         "    try:",
         *(body.lines or ["        pass"]),
         f"    except {module.builtin('Exception')}:",
         f"        {refuse}",
     ]
+    if any(rule.pointers for rule in declaration.rules):
+        lines += [f"    if {body.tracing()}:", f"        {names['at_run_time']}({values})"]
+    return lines
 
 
 def _checked_arguments(declaration: Declaration, module: Module) -> list[str]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from . import describe, explain, outputs
+import torch
+
+from . import describe, explain, modes, outputs, tracing
 from .compiler import Compiled, compile_passes, compile_sizes, compile_wrapper
-from .errors import ContractDefinitionError, Violation
+from .enforce import call_in_mode
+from .errors import ContractDefinitionError, ContractError, Violation
 from .facts import check_notes
 from .model import Declaration, declare
 from .rules.about import About
@@ -25,8 +28,15 @@ R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
 
 _WRAPPER = """\
+if {thread}.mode is not {static}:
+    return {in_mode}({values}, {call})
 {check}
 return {function}({call})"""
+_STATIC_WRAPPER = """\
+{check}
+return {function}({call})"""
+_MODE_WRAPPER = """\
+return {in_mode}({values}, {call})"""
 
 
 class Contract:
@@ -35,8 +45,11 @@ class Contract:
     On a method, every call below takes what the bound method takes.
     """
 
-    def __init__(self, declaration: Declaration) -> None:
+    def __init__(self, declaration: Declaration, mode: str | None = None) -> None:
         self.declaration = declaration
+        self.mode = mode
+        """The mode that all its calls have; None where the thread decides."""
+        self._handle = tracing.handle_of(self)
 
     @functools.cached_property
     def _passes(self) -> Compiled:
@@ -85,7 +98,7 @@ class Contract:
         bound.apply_defaults()
         return self._by_name([bound.arguments.get(a.name) for a in self.declaration.arguments])
 
-    def _by_name(self, values: list[Any] | tuple[Any, ...]) -> dict[str, Any]:
+    def _by_name(self, values: Sequence[Any]) -> dict[str, Any]:
         arguments = {}
         for argument, value in zip(self.declaration.arguments, values, strict=True):
             parameter = self.declaration.signature.parameters[argument.name]
@@ -152,18 +165,36 @@ class Contract:
         """The contract as Markdown: arguments, and rules with their ids and hints."""
         return describe.describe(self.declaration)
 
-    def refuse(self, values: tuple[Any, ...]) -> None:
-        """Raise the error for a call that the generated check refused, if it is one."""
+    def error(self, values: Sequence[Any]) -> ContractError | None:
+        """The verdict on a call given by position, as the generated checks take it."""
+        if self.passes(*values):
+            return None
+        return explain.error(self.declaration, self.named(values))
+
+    def named(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Arguments by position, a method's receiver included, as arguments by name."""
         receiver = self.declaration.receiver
         if receiver is None:
-            self._raise(self._by_name(values))
-        else:
-            self._raise({receiver: values[0], **self._by_name(values[1:])})
+            return self._by_name(values)
+        return {receiver: values[0], **self._by_name(values[1:])}
+
+    def refuse(self, values: Sequence[Any]) -> None:
+        """Raise the error for a call that the generated check refused, if it is one."""
+        if torch.compiler.is_dynamo_compiling():
+            tracing.refuse(self._handle, values)
+            return
+        error = self.error(values)
+        if error is not None:
+            raise error from None
+
+    def at_run_time(self, values: Sequence[Any]) -> None:
+        """Leave the rules on addresses to the graph that is being traced."""
+        tracing.judge(self._handle, values)
 
     def _raise(self, arguments: dict[str, Any]) -> None:
         error = explain.error(self.declaration, arguments)
         if error is not None:
-            raise error from None
+            raise error
 
 
 class Contracted(Generic[P, R_co]):
@@ -199,6 +230,7 @@ def contract(
     *rules: Rule | About | str,
     outputs: Callable[..., Any] | None = None,
     name: str | None = None,
+    mode: str | None = None,
     document: bool = False,
 ) -> _Decorator: ...
 @overload
@@ -207,6 +239,7 @@ def contract(
     *rules: Any,
     outputs: Callable[..., Any] | None = None,
     name: str | None = None,
+    mode: str | None = None,
     document: bool = False,
 ) -> Any:
     """Check every call of a function against its annotations and these rules.
@@ -219,6 +252,7 @@ def contract(
         outputs: a function of arguments and axes, by name, that allocates what the return
             annotation cannot say: views of one buffer, a dtype that follows an input.
         name: what errors call the function; by default its qualified name.
+        mode: the mode of every call, whatever the thread's: see `contracts.mode`.
         document: append `contract.describe()` to the function's docstring.
 
     Raises:
@@ -233,15 +267,17 @@ def contract(
         >>> rotate.contract.check(torch.zeros(5, 8))
         {'seq_len': 5, 'head_dim': 8}
     """
+    if mode is not None:
+        mode = modes.checked(mode, "contract")
     bare = len(rules) == 1 and not isinstance(rules[0], Rule | About | str)
     if bare and _is_decoratable(rules[0]):
-        return _decorate(rules[0], (), _caller_names(), outputs, name)
+        return _decorate(rules[0], (), _caller_names(), outputs, name, mode)
     for item in rules:
         if not isinstance(item, Rule | About | str):
             raise ContractDefinitionError(f"{item!r} is neither a rule nor a callable")
 
     def decorate(function: Any) -> Any:
-        decorated = _decorate(function, rules, _caller_names(), outputs, name)
+        decorated = _decorate(function, rules, _caller_names(), outputs, name, mode)
         if document:
             _document(decorated)
         return decorated
@@ -277,15 +313,16 @@ def _decorate(
     localns: Mapping[str, Any],
     outputs: Callable[..., Any] | None,
     name: str | None,
+    mode: str | None,
 ) -> Any:
     if isinstance(function, staticmethod | classmethod):
-        inner = _decorate(function.__func__, rules, localns, outputs, name)
+        inner = _decorate(function.__func__, rules, localns, outputs, name, mode)
         return type(function)(inner)
     if isinstance(function, type):
-        return _decorate_class(function, rules, localns, outputs, name)
+        return _decorate_class(function, rules, localns, outputs, name, mode)
     if not callable(function):
         raise ContractDefinitionError(f"{function!r} is neither a rule nor a callable")
-    return _enforce(declare(function, rules, localns, outputs, name), function)
+    return _enforce(declare(function, rules, localns, outputs, name), function, mode)
 
 
 def _decorate_class(
@@ -294,6 +331,7 @@ def _decorate_class(
     localns: Mapping[str, Any],
     outputs: Callable[..., Any] | None,
     name: str | None,
+    mode: str | None,
 ) -> type[C]:
     init = vars(cls).get("__init__")
     if init is None:
@@ -302,21 +340,33 @@ def _decorate_class(
             "the class that defines __init__"
         )
     declaration = declare(init, rules, localns, outputs, name or cls.__qualname__, owner=cls)
-    cls.__init__ = _enforce(declaration, init)  # type: ignore[misc]
+    cls.__init__ = _enforce(declaration, init, mode)  # type: ignore[misc]
     return cls
 
 
-def _enforce(declaration: Declaration, function: Any) -> Any:
+def _enforce(declaration: Declaration, function: Any, mode: str | None) -> Any:
     check_notes(declaration)
-    return _wrap(Contract(declaration), function)
+    return _wrap(Contract(declaration, mode), function)
 
 
 def _wrap(contract: Contract, function: Any) -> Any:
     declaration = contract.declaration
+    mode = contract.mode
+    if mode == modes.OFF or (mode is None and modes.DEFAULT == modes.OFF):
+        function.contract = contract
+        return function
+    templates = {None: _WRAPPER, modes.STATIC: _STATIC_WRAPPER}
     wrapper = compile_wrapper(
         declaration,
-        _WRAPPER,
-        {"refuse": contract.refuse, "function": function},
+        templates.get(mode, _MODE_WRAPPER),
+        {
+            "function": function,
+            "refuse": contract.refuse,
+            "at_run_time": contract.at_run_time,
+            "in_mode": functools.partial(call_in_mode, contract, function),
+            "thread": modes.thread,
+            "static": modes.STATIC,
+        },
     )
     functools.update_wrapper(wrapper, function)
     if inspect.iscoroutinefunction(function):

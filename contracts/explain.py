@@ -443,6 +443,21 @@ def violations(declaration: Declaration, arguments: dict[str, Any]) -> tuple[Vio
     return tuple(judgement.found)
 
 
+def violations_of_result(
+    declaration: Declaration, arguments: dict[str, Any], result: Any
+) -> tuple[Violation, ...]:
+    """Where a result differs from the return annotation, given the call that made it."""
+    judgement = Judgement(declaration, arguments)
+    judgement.run()
+    judgement.found.clear()
+    for fault in (
+        *judgement.match(declaration.returns, result, "return", "return"),
+        *judgement.computed(declaration.returns, result, "return"),
+    ):
+        judgement.report(fault)
+    return tuple(judgement.found)
+
+
 def sizes(declaration: Declaration, arguments: dict[str, Any]) -> dict[str, Any]:
     """The axis sizes of a call, as far as they can be known."""
     judgement = Judgement(declaration, arguments)

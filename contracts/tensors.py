@@ -36,6 +36,8 @@ def misread(x: torch.Tensor) -> str | None:
         return f"sparse ({str(x.layout).rpartition('.')[2]})"
     if x.is_quantized:
         return f"quantised ({dtype_name(x.dtype)})"
+    if torch.compiler.is_dynamo_compiling():
+        return None  # lazy views do not trace: whatever reads memory in the graph judges them
     if x.dtype in LAZY_CONJUGATE and x.is_conj():
         return "a lazy conjugate view"
     if x.dtype in LAZY_NEGATIVE + LAZY_CONJUGATE and x.is_neg():
