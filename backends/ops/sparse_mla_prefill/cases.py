@@ -68,9 +68,20 @@ class Inputs:
     topk_length: Tensor | None
 
     @property
-    def operands(self) -> tuple[Any, ...]:
+    def operands(
+        self,
+    ) -> tuple[Tensor, Tensor, Tensor, float, Tensor, Tensor, Tensor | None, Tensor | None]:
         """In the order in which backends take them, before the results' buffers."""
-        return tuple(vars(self).values())
+        return (
+            self.q,
+            self.kv,
+            self.indices,
+            self.sm_scale,
+            self.q_scale,
+            self.kv_scale,
+            self.attn_sink,
+            self.topk_length,
+        )
 
     @property
     def arguments(self) -> dict[str, Any]:

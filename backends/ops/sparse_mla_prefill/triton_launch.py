@@ -126,7 +126,7 @@ def compile_spec(
     """Describe one kernel of a specialisation to Triton's compiler."""
     s = specialisation
     merging = kernel is sparse_mla_merge_kernel
-    constexprs = {"BLOCK_S": MERGE_BLOCK} if merging else s.constexprs
+    constexprs: dict[str, Any] = {"BLOCK_S": MERGE_BLOCK} if merging else s.constexprs
     if "topk_length_ptr" in kernel.arg_names and not s.has_topk_length:
         constexprs["topk_length_ptr"] = None
     if "attn_sink_ptr" in kernel.arg_names and not s.has_attn_sink:
