@@ -96,6 +96,11 @@ def head_slice(pool: Pool, shape: Shape, wider: int = 6) -> QKV:
     return q, k, v
 
 
+def each_its_own(pool: Pool, shape: Shape) -> QKV:
+    """q contiguous, k transposed, v a slice: no two strides are the same."""
+    return separate(pool, shape)[0], transposed(pool, shape)[1], head_slice(pool, shape)[2]
+
+
 def expanded(pool: Pool, shape: Shape, axis: int) -> QKV:
     """One slice along `axis`, seen at every index: stride 0 over storage of the small size."""
     strides = list(contiguous_strides(tuple(1 if i == axis else n for i, n in enumerate(shape))))
@@ -191,8 +196,9 @@ SMALL = (
     Case("no-image-long-tables", 2, 0, 3, 3, 16, spare_rows=4),
     Case("no-batch", 0, 5, 3, 3, 16),
     Case("nothing", 2, 0, 0, 3, 16),
-    Case("several-token-tiles", 2, 70, 33, 1, 16, image=fused),
+    Case("several-token-tiles", 2, 150, 70, 1, 16, image=fused),
     Case("several-head-tiles", 1, 2, 1, 25, 128, image=fused),
+    Case("several-tiles-of-each-kind", 2, 9, 6, 9, 128, image=each_its_own, text=each_its_own),
     Case("head-dim-2", 2, 3, 2, 5, 2),
     Case("head-dim-66", 1, 3, 2, 9, 66, image=fused),
     Case("head-dim-80", 1, 2, 2, 24, 80, image=fused),

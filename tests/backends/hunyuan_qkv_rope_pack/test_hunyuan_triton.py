@@ -71,6 +71,14 @@ def test_extreme_values_round_as_in_the_reference(value: float) -> None:
     assert torch.equal(bits(packed.nan_to_num(nan=7.0)), bits(expected.nan_to_num(nan=7.0)))
 
 
+def test_a_nan_of_the_tables_stays_one() -> None:
+    """All its bits set, it would be rounded to a zero if it were rounded as a number."""
+    *qkv, cos, sin = Case("", 1, 3, 1, 2, 16).build(DEVICE).tensors
+    cos.view(torch.int32)[1] = 0x7FFFFFFF
+    assert torch.equal(launch(*qkv, cos, sin).isnan(), pack_reference(*qkv, cos, sin).isnan())
+    assert launch(*qkv, cos, sin)[:2, :, 1].isnan().all()
+
+
 def test_zero_tokens_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = Case("", 2, 0, 0, 3, 16).build(DEVICE).tensors
     monkeypatch.delattr(triton_launch, "load_kernel")
