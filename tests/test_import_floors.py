@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lowest first. Patterns are module names; the first floor with a match is the module's own.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("contracts.errors", "contracts.modes", "contracts.reference", "contracts.tensors"),
+    ("contracts.expressions.functions",),
+    ("contracts.expressions.nodes",),
+    ("contracts.expressions.*",),
     ("contracts.expressions",),
     ("contracts.axes",),
     ("contracts.spec",),
@@ -30,7 +33,12 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("contracts.model",),
     ("contracts.binding",),
     ("contracts.facts",),
-    ("contracts.compiler", "contracts.describe", "contracts.explain", "contracts.outputs"),
+    ("contracts.compiler.module", "contracts.describe", "contracts.explain", "contracts.outputs"),
+    ("contracts.compiler.code",),
+    ("contracts.compiler.body",),
+    ("contracts.compiler.check",),
+    ("contracts.compiler.wrapper",),
+    ("contracts.compiler", "contracts.enforce", "contracts.tracing"),
     ("contracts.testing.samples", "contracts.testing.search", "contracts.testing.plans"),
     ("contracts.testing.problem",),
     ("contracts.testing.solver",),

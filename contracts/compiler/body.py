@@ -1,0 +1,371 @@
+"""The tests of one generated function: every annotation, then every rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from .. import expressions
+from ..axes import Anonymous, Axis, Computed, Fixed, Named, Variadic
+from ..binding import (
+    axis_names,
+    broadcast_names,
+    broadcast_shapes,
+    broadcast_variadics,
+    by_kind,
+    computed_names,
+    has_computed,
+)
+from ..expressions import Binary
+from ..rules.tensor import dtype_test
+from ..spec import (
+    AnySpec,
+    ItemsSpec,
+    OptionalSpec,
+    Spec,
+    TensorSpec,
+    TupleSpec,
+    UnionSpec,
+    ValueSpec,
+    is_bearable,
+    tensor_specs,
+)
+from ..tensors import PLAIN_TYPES, is_strided
+from .code import Code
+
+
+class Body(Code):
+    """A function's tests, in an order that lets every name be bound before it is needed."""
+
+    def bind(self, axis: str, size: str) -> None:
+        """Bind an axis that may have a size already, or compare with the size it has."""
+        variable = self.name(axis)
+        if axis in self.loose:
+            with self.block(f"if {variable} is None:"):
+                self.line(f"{variable} = {size}")
+            self.line(f"elif {variable} != {size}:")
+            self.line(f"    {self.failure}")
+        elif size != variable:
+            self.require(f"{size} == {variable}")
+
+    def tensor(self, spec: TensorSpec, x: str, key: str, *, sure: bool) -> None:
+        """Type, dtype, rank and every axis but the computed ones."""
+        tests = [self.type_test(spec, x)]
+        if spec.dtypes is not None:
+            tests.append(dtype_test(self, x, spec.dtypes))
+        axes = spec.shape.axes
+        if axes == (Variadic(),):
+            self.require(" and ".join(tests))
+            return
+        same = next((shape for known, shape in self.shapes if known == axes), None)
+        if same is not None:
+            self.alike.add(key)
+            self.require(" and ".join([*tests, f"{x}.shape == {same}"]))
+            return
+        whole = self.whole_shape(axes)
+        if whole is not None:
+            self.require(" and ".join([*tests, f"{x}.shape == {whole}"]))
+            return
+        self.require(" and ".join(tests))
+        shape = self.local(f"{key}_shape")
+        self.line(f"{shape} = {x}.shape")
+        if spec.shape.variadic is None:
+            self.fixed_rank(axes, shape, key, sure)
+        else:
+            self.variable_rank(spec, shape, key)
+        if sure and not any(
+            isinstance(axis, Anonymous | Variadic) or axis.broadcast for axis in axes
+        ):
+            self.shapes.append((axes, shape))
+
+    def type_test(self, spec: TensorSpec, x: str) -> str:
+        """One look at the type, which also spares a memory rule its look at plain tensors."""
+        kind = self.constant(spec.array_type, spec.array_type.__name__)
+        if spec.array_type is not torch.Tensor or x not in self.strided_by_rule:
+            return self.isinstance(x, kind)
+        plain = self.constant(PLAIN_TYPES, "PLAIN_TYPES")
+        slow = self.constant(is_strided, "is_strided")
+        own = f"{self.builtin('type')}({x})"
+        return f"({own} in {plain} or {self.isinstance(x, kind)} and {slow}({x}))"
+
+    def whole_shape(self, axes: tuple[Axis, ...]) -> str | None:
+        """The shape as a tuple, where every size is known by now."""
+        sizes = []
+        for axis in axes:
+            match axis:
+                case Named(name=name, broadcast=False) if self.is_bound(name):
+                    sizes.append(self.name(name))
+                case Fixed(size=size, broadcast=False):
+                    sizes.append(str(size))
+                case _:
+                    return None
+        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+    def is_bound(self, axis: str) -> bool:
+        return axis in self.variables and axis not in self.loose
+
+    def fixed_rank(self, axes: tuple[Axis, ...], shape: str, key: str, sure: bool) -> None:
+        targets, later = [], []
+        for index, axis in enumerate(axes):
+            match axis:
+                case Anonymous():
+                    targets.append("_")
+                case Named(name=name, broadcast=False) if sure and not (
+                    name in self.variables or name in self.loose
+                ):
+                    targets.append(self.name(name))
+                case _:
+                    size = self.local(f"{key}_{index}")
+                    targets.append(size)
+                    later.append((axis, size))
+                    self.temporaries[key, index] = size
+        if len(targets) == 1:
+            self.line(f"({targets[0]},) = {shape}")
+        elif targets:
+            self.line(f"{', '.join(targets)} = {shape}")
+        for axis, size in later:
+            self.axis(axis, size)
+
+    def variable_rank(self, spec: TensorSpec, shape: str, key: str) -> None:
+        axes, position = spec.shape.axes, spec.shape.variadic
+        assert position is not None
+        if spec.shape.least_rank:
+            self.require(f"{self.builtin('len')}({shape}) >= {spec.shape.least_rank}")
+        for index, axis in enumerate(axes):
+            if index == position:
+                continue
+            place = index if index < position else index - len(axes)
+            if isinstance(axis, Computed):
+                self.temporaries[key, index] = f"{shape}[{place}]"
+            elif not isinstance(axis, Anonymous):
+                size = self.local(f"{key}_{index}")
+                self.line(f"{size} = {shape}[{place}]")
+                self.axis(axis, size)
+        variadic = axes[position]
+        assert isinstance(variadic, Variadic)
+        if variadic.name is not None:
+            stop = position - len(axes) + 1
+            rest = f"{self.builtin('tuple')}({shape}[{position or ''}:{stop or ''}])"
+            if variadic.broadcast:
+                self.line(f"{self.broadcasts(variadic.name)}.append({rest})")
+            else:
+                size = self.local(f"{key}_{variadic.name}")
+                self.line(f"{size} = {rest}")
+                self.bind_first(variadic.name, size)
+
+    def broadcasts(self, name: str) -> str:
+        return self.name(f"*{name}")
+
+    def bind_first(self, axis: str, size: str) -> None:
+        """Bind where this is surely the first place to bind the axis, else bind or compare."""
+        if axis in self.variables or axis in self.loose:
+            self.bind(axis, size)
+        else:
+            self.line(f"{self.name(axis)} = {size}")
+
+    def axis(self, axis: Axis, size: str) -> None:
+        match axis:
+            case Fixed(size=fixed, broadcast=broadcast):
+                self.require(
+                    f"{size} == 1 or {size} == {fixed}" if broadcast else f"{size} == {fixed}"
+                )
+            case Named(name=name, broadcast=True):
+                with self.block(f"if {size} != 1:"):
+                    self.bind(name, size)
+            case Named(name=name):
+                self.bind_first(name, size)
+
+    def value(self, spec: ValueSpec, x: str) -> None:
+        if spec.types is not None:
+            kinds = spec.types[0] if len(spec.types) == 1 else spec.types
+            hint = re.sub(r"\W+", "_", spec.text).strip("_")
+            self.require(self.isinstance(x, self.constant(kinds, f"{hint}_type")))
+        else:
+            judge, hint = (
+                self.constant(is_bearable, "is_bearable"),
+                self.constant(spec.hint, "hint"),
+            )
+            self.require(f"{judge}({x}, {hint})")
+
+    def items(
+        self, spec: ItemsSpec | TupleSpec, x: str, key: str
+    ) -> Iterator[tuple[Spec, str, str]]:
+        """Emit the container's own tests, then yield each item inside the loop that visits it."""
+        if isinstance(spec, TupleSpec):
+            length = f"{self.builtin('len')}({x}) == {len(spec.items)}"
+            self.require(f"{self.isinstance(x, self.builtin('tuple'))} and {length}")
+            for index, item in enumerate(spec.items):
+                yield item, f"{x}[{index}]", f"{key}_{index}"
+            return
+        container = self.constant(spec.container, spec.container.__name__)
+        self.require(self.isinstance(x, container))
+        entry = self.local(f"{key}_item")
+        if spec.key != AnySpec():
+            label = self.local(f"{key}_key")
+            with self.block(f"for {label} in {x}:"):
+                self.spec(spec.key, label, label)
+        values = f"{x}.values()" if hasattr(spec.container, "values") else x
+        with self.block(f"for {entry} in {values}:"):
+            yield spec.item, entry, entry
+
+    def spec(self, spec: Spec, x: str, key: str, *, sure: bool = False) -> None:
+        """Everything about a value but its computed axes."""
+        match spec:
+            case TensorSpec():
+                self.tensor(spec, x, key, sure=sure)
+            case ValueSpec():
+                self.value(spec, x)
+            case OptionalSpec(inner=inner):
+                with self.block(f"if {x} is not None:"):
+                    self.spec(inner, x, key)
+            case UnionSpec():
+                self.union(spec, x, key)
+            case ItemsSpec() | TupleSpec():
+                for item, entry, name in self.items(spec, x, key):
+                    self.spec(item, entry, name)
+
+    def union(self, spec: UnionSpec, x: str, key: str) -> None:
+        """One helper function a branch: it returns the axes as it leaves them, or None."""
+        axes = [
+            name
+            for name in self.declaration.axes
+            if any(name in axis_names(tensor) for tensor in tensor_specs(spec))
+        ]
+        used = sorted(
+            {name for tensor in tensor_specs(spec) for name in computed_names(tensor)} - set(axes)
+        )
+        for name in axes:
+            if name not in self.variables:
+                self.line(f"{self.name(name)} = None")
+                self.loose.add(name)
+        given = ", ".join([x, *(self.name(name) for name in [*axes, *used])])
+        calls = [self.branch(branch, key, axes, used) for branch in spec.branches]
+        match_ = self.local(f"{key}_match")
+        self.line(f"{match_} = {' or '.join(f'{call}({given})' for call in calls)}")
+        self.require(f"{match_} is not None")
+        if axes:
+            self.line(f"_, {', '.join(self.name(name) for name in axes)} = {match_}")
+
+    def branch(self, branch: Spec, key: str, axes: list[str], used: list[str]) -> str:
+        name = self.module.global_name(f"{key}_branch")
+        body = Body(self.module, self.declaration, "return None")
+        body.variables = {axis: self.name(axis) for axis in [*axes, *used]}
+        body.taken |= set(body.variables.values())
+        body.loose = set(self.loose) | set(axes)
+        value = body.local("value")
+        body.spec(branch, value, key)
+        body.computed(branch, value, key)
+        body.line(f"return ({', '.join(['True', *(body.name(axis) for axis in axes)])},)")
+        parameters = [value, *(body.name(axis) for axis in [*axes, *used])]
+        self.module.functions.append(body.function(name, parameters))
+        return name
+
+    def computed(self, spec: Spec, x: str, key: str) -> None:
+        """The computed axes of a value whose other axes hold."""
+        if key in self.alike or not any(has_computed(tensor) for tensor in tensor_specs(spec)):
+            return
+        match spec:
+            case TensorSpec():
+                for index, axis in enumerate(spec.shape.axes):
+                    if isinstance(axis, Computed):
+                        self.computed_axis(axis, self.temporary(spec, x, key, index))
+            case OptionalSpec(inner=inner):
+                with self.block(f"if {x} is not None:"):
+                    self.computed(inner, x, key)
+            case TupleSpec(items=items):
+                for index, item in enumerate(items):
+                    self.computed(item, f"{x}[{index}]", f"{key}_{index}")
+            case ItemsSpec(container=container, item=item):
+                entry = self.local(f"{key}_item")
+                values = f"{x}.values()" if hasattr(container, "values") else x
+                with self.block(f"for {entry} in {values}:"):
+                    self.computed(item, entry, entry)
+
+    def temporary(self, spec: TensorSpec, x: str, key: str, index: int) -> str:
+        if (key, index) in self.temporaries:
+            return self.temporaries[key, index]
+        position = spec.shape.variadic
+        place = index if position is None or index < position else index - len(spec.shape.axes)
+        return f"{x}.shape[{place}]"
+
+    def computed_axis(self, axis: Computed, size: str) -> None:
+        node = axis.expression
+        unsure = sorted(name for name in expressions.value_names(node) if self.conditional(name))
+        with self.present(*unsure):
+            match node:
+                case Binary(operator="/", left=left, right=expressions.Const(value=int(by))) if by:
+                    # As a product: a division of a symbolic size would be a guard of its own.
+                    whole = expressions.emit(left, self.name, self.constant)
+                    whole = whole if isinstance(left, expressions.Name) else f"({whole})"
+                    test = f"{size} * {by} == {whole}"
+                case _:
+                    value = expressions.emit(node, self.name, self.constant)
+                    test = f"{size} == {value}"
+            self.require(f"{size} == 1 or {test}" if axis.broadcast else test)
+
+    def arguments(self) -> None:
+        """All annotations, in an order that lets every name be bound before it is needed."""
+        declaration = self.declaration
+        for axis in sorted(declaration.sizes):
+            self.variables[axis] = axis
+        plain, optional, containers, unions = by_kind(declaration.arguments)
+        for argument in declaration.arguments:
+            if isinstance(argument.inner, ValueSpec):
+                self.spec(argument.spec, argument.name, argument.name)
+        broadcast = broadcast_names(declaration)
+        certain = {name for argument in plain for name in axis_names(argument.spec)}
+        for name in declaration.axes:
+            if name in broadcast or (name not in certain and name not in declaration.sizes):
+                self.line(f"{self.name(name)} = None")
+                self.loose.add(name)
+        joined = broadcast_variadics(declaration)
+        for name in joined:
+            self.line(f"{self.broadcasts(name)} = []")
+        for argument in plain:
+            self.spec(argument.spec, argument.name, argument.name, sure=True)
+        for argument in [*optional, *containers, *unions]:
+            self.spec(argument.spec, argument.name, argument.name)
+        for name in sorted((broadcast & certain).difference(joined)):
+            with self.block(f"if {self.name(name)} is None:"):
+                self.line(f"{self.name(name)} = 1")
+            self.loose.discard(name)
+        for name in joined:
+            join = self.constant(broadcast_shapes, "broadcast_shapes")
+            self.line(f"{self.name(name)} = {join}({self.name(name)}, {self.broadcasts(name)})")
+        for argument in [*plain, *optional, *containers]:
+            self.computed(argument.spec, argument.name, argument.name)
+
+    def rules(self) -> None:
+        pointers = [rule for rule in self.declaration.rules if rule.pointers]
+        for rule in self.declaration.rules:
+            if not rule.pointers:
+                rule.emit(self)
+        if pointers:
+            with self.block(f"if not {self.tracing()}:  # a graph has no addresses"):
+                for rule in pointers:
+                    rule.emit(self)
+
+    def tracing(self) -> str:
+        """The local that says whether Dynamo is tracing: addresses and lazy views do not trace."""
+        if not self.traced:
+            self.traced = self.local("tracing")
+            compiling = self.constant(torch.compiler.is_dynamo_compiling, "is_dynamo_compiling")
+            self.lines.insert(0, f"{'    ' * 2}{self.traced} = {compiling}()")
+        return self.traced
+
+    def everything(self) -> None:
+        self.arguments()
+        self.rules()
+
+    def function(self, name: str, parameters: Sequence[str]) -> str:
+        return "\n".join(
+            [
+                f"def {name}({', '.join(parameters)}):",
+                "    try:",
+                *(self.lines or ["        pass"]),
+                f"    except {self.builtin('Exception')}:  # the explaining path says what it was",
+                f"        {self.failure}",
+            ]
+        )

@@ -1,0 +1,162 @@
+"""What rules write into a generated function: lines, tests and blocks, with names kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..axes import Axis, Fixed, Named
+from ..model import Declaration
+from ..rules.memory import MemoryRule
+from ..spec import (
+    TensorSpec,
+    tensor_specs,
+)
+from ..tensors import LAZY_CONJUGATE, LAZY_NEGATIVE, PLAIN_TYPES, each_tensor, is_strided
+from .module import Module
+
+
+class Code:
+    """The tests of one generated function; `failure` is the statement that a failed one executes.
+
+    Implements `rules.base.Code`.
+    """
+
+    def __init__(self, module: Module, declaration: Declaration, failure: str) -> None:
+        self.module = module
+        self.declaration = declaration
+        self.failure = failure
+        self.lines: list[str] = []
+        self.depth = 2
+        self.taken: set[str] = set()
+        self.variables: dict[str, str] = {}
+        self.loose: set[str] = set()  # axes that may still be None
+        self.shapes: list[tuple[tuple[Axis, ...], str]] = []
+        self.temporaries: dict[tuple[str, int], str] = {}
+        self.alike: set[str] = set()  # values whose whole shape was compared with another's
+        self.contiguous: set[str] = set()
+        self.strided: set[str] = set()
+        self.conditions = 0
+        self.traced = ""
+        self.strided_by_rule = {
+            name
+            for rule in declaration.rules
+            if isinstance(rule, MemoryRule)
+            for name in rule.names
+            if declaration.argument(name).is_tensor
+            and isinstance(declaration.argument(name).inner, TensorSpec)
+        }
+
+    # -- what rules use
+
+    def constant(self, value: Any, hint: str) -> str:
+        return self.module.constant(value, hint)
+
+    def builtin(self, name: str) -> str:
+        return self.module.builtin(name)
+
+    def isinstance(self, x: str, kind: str) -> str:
+        return f"{self.builtin('isinstance')}({x}, {kind})"
+
+    def local(self, hint: str) -> str:
+        return self.module.local_name(hint, self.taken)
+
+    def name(self, name: str) -> str:
+        if name not in self.variables:
+            is_argument = any(argument.name == name for argument in self.declaration.arguments)
+            if is_argument or name == self.declaration.receiver:
+                return name
+            self.variables[name] = self.local(name)
+        return self.variables[name]
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def require(self, condition: str) -> None:
+        self.line(f"if not ({condition}):")
+        self.line(f"    {self.failure}")
+
+    @contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        self.line(header)
+        before = len(self.lines)
+        self.depth += 1
+        self.conditions += 1
+        yield
+        if len(self.lines) == before:
+            self.line("pass")
+        self.conditions -= 1
+        self.depth -= 1
+
+    @contextmanager
+    def present(self, *names: str) -> Iterator[None]:
+        unsure = [name for name in names if self.conditional(name)]
+        if not unsure:
+            yield
+            return
+        tests = " and ".join(f"{self.name(name)} is not None" for name in unsure)
+        conditions = self.conditions
+        with self.block(f"if {tests}:"):
+            self.conditions = conditions
+            yield
+        self.conditions = conditions
+
+    @contextmanager
+    def each(self, name: str) -> Iterator[str]:
+        with self.present(name):
+            if not self.container(name):
+                yield self.name(name)
+                return
+            item = self.local(f"{name}_item")
+            walk = self.constant(each_tensor, "each_tensor")
+            with self.block(f"for {item} in {walk}({self.name(name)}):"):
+                yield item
+
+    def conditional(self, name: str) -> bool:
+        return name in self.declaration.names.optional or name in self.loose
+
+    def container(self, name: str) -> bool:
+        return name not in self.declaration.names.single
+
+    def require_strided(self, name: str, x: str) -> None:
+        if name in self.strided:
+            return
+        slow = f"{self.constant(is_strided, 'is_strided')}({x})"
+        specs = list(tensor_specs(self.declaration.argument(name).spec))
+        dtypes = [dtype for spec in specs for dtype in spec.dtypes or ()]
+        if self.container(name) or any(spec.dtypes is None for spec in specs):
+            self.require(slow)
+        else:
+            if x not in self.strided_by_rule:
+                kind = f"{self.builtin('type')}({x})"
+                self.require(f"{kind} in {self.constant(PLAIN_TYPES, 'PLAIN_TYPES')} or {slow}")
+            if any(dtype in LAZY_NEGATIVE + LAZY_CONJUGATE for dtype in dtypes):
+                self.require(f"{self.tracing()} or not {x}.is_neg()")
+            if any(dtype in LAZY_CONJUGATE for dtype in dtypes):
+                self.require(f"{self.tracing()} or not {x}.is_conj()")
+        if not self.conditions:
+            self.strided.add(name)
+
+    def known_contiguous(self, name: str) -> bool:
+        return name in self.contiguous
+
+    def note_contiguous(self, name: str) -> None:
+        if not self.conditions and not self.container(name):
+            self.contiguous.add(name)
+
+    def dense_bytes(self, name: str) -> str:
+        """The size in bytes of a contiguous tensor, from its axes where those give it."""
+        spec = self.declaration.argument(name).inner
+        if isinstance(spec, TensorSpec) and spec.dtypes is not None:
+            sizes = {dtype.itemsize for dtype in spec.dtypes}
+            axes = [
+                axis.name if isinstance(axis, Named) else axis.size
+                for axis in spec.shape.axes
+                if isinstance(axis, Named | Fixed) and not axis.broadcast
+            ]
+            if len(sizes) == 1 and len(axes) == len(spec.shape.axes):
+                factors = [self.name(axis) if isinstance(axis, str) else axis for axis in axes]
+                factors = [str(factor) for factor in [*factors, *sizes] if factor != 1]
+                return " * ".join(factors) or "1"
+        return f"{self.name(name)}.nbytes"

@@ -1,0 +1,68 @@
+"""The rule language: text is parsed to a small AST, evaluated, and emitted as Python."""
+
+from .emit import emit, to_text
+from .evaluate import evaluate, nearest
+from .functions import (
+    NUMERIC_FUNCTIONS,
+    TENSOR_FUNCTIONS,
+    Incomputable,
+    Unbound,
+    cdiv,
+    exact_div,
+    is_power_of_2,
+)
+from .nodes import (
+    Binary,
+    Call,
+    Compare,
+    Const,
+    IsNone,
+    Logical,
+    Name,
+    Node,
+    Tuple,
+    Unary,
+    children,
+    len_names,
+    none_names,
+    reads_pointers,
+    tensor_names,
+    unguarded,
+    value_names,
+    walk,
+)
+from .parse import is_condition, parse
+
+__all__ = [
+    "NUMERIC_FUNCTIONS",
+    "TENSOR_FUNCTIONS",
+    "Binary",
+    "Call",
+    "Compare",
+    "Const",
+    "Incomputable",
+    "IsNone",
+    "Logical",
+    "Name",
+    "Node",
+    "Tuple",
+    "Unary",
+    "Unbound",
+    "cdiv",
+    "children",
+    "emit",
+    "evaluate",
+    "exact_div",
+    "is_condition",
+    "is_power_of_2",
+    "len_names",
+    "nearest",
+    "none_names",
+    "parse",
+    "reads_pointers",
+    "tensor_names",
+    "to_text",
+    "unguarded",
+    "value_names",
+    "walk",
+]

@@ -1,0 +1,58 @@
+"""The functions that an expression may call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Unbound(Exception):
+    """A name has no value in this call."""
+
+
+class Incomputable(Exception):
+    """The expression has no value: an inexact or zero division, say. `str()` says which."""
+
+
+def exact_div(a: Any, b: Any) -> Any:
+    """`a / b` for sizes: the division must leave nothing over."""
+    if isinstance(a, float) or isinstance(b, float):
+        return a / b
+    if b == 0:
+        raise Incomputable(f"{a}/{b} divides by zero")
+    if a % b != 0:
+        raise Incomputable(f"{a} is not divisible by {b}")
+    return a // b
+
+
+def cdiv(a: int, b: int) -> int:
+    """Ceiling division."""
+    return -(-a // b)
+
+
+def is_power_of_2(n: int) -> bool:
+    return n > 0 and n & (n - 1) == 0
+
+
+NUMERIC_FUNCTIONS: dict[str, tuple[Callable[..., Any], int | None]] = {
+    "min": (min, None),
+    "max": (max, None),
+    "abs": (abs, 1),
+    "cdiv": (cdiv, 2),
+    "is_power_of_2": (is_power_of_2, 1),
+    "len": (len, 1),
+}
+"""Name -> (implementation, number of operands or None for two and more)."""
+
+TENSOR_FUNCTIONS: dict[str, tuple[Callable[..., Any], str, bool]] = {
+    "size": (lambda x, dim: x.shape[dim], "{0}.shape[{1}]", True),
+    "stride": (lambda x, dim: x.stride()[dim], "{0}.stride()[{1}]", True),
+    "numel": (lambda x: x.numel(), "{0}.numel()", False),
+    "ndim": (lambda x: x.ndim, "{0}.ndim", False),
+    "itemsize": (lambda x: x.itemsize, "{0}.itemsize", False),
+    "nbytes": (lambda x: x.nbytes, "{0}.nbytes", False),
+    "data_ptr": (lambda x: x.data_ptr(), "{0}.data_ptr()", False),
+    "dtype": (lambda x: x.dtype, "{0}.dtype", False),
+    "is_contiguous": (lambda x: x.is_contiguous(), "{0}.is_contiguous()", False),
+}
+"""Name -> (implementation, emitted form, whether it takes a dim)."""
