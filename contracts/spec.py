@@ -139,9 +139,16 @@ def read_annotation(annotation: Any, scope: Scope) -> Spec:
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in _UNIONS:
         return _read_union(args, scope)
-    if any(_mentions_tensors(arg) for arg in args):
+    if any(_mentions_tensors(arg) for arg in args) or _has_checkable_items(origin, args):
         return _read_container(annotation, origin, args, scope)
     return _read_value(annotation)
+
+
+def _has_checkable_items(origin: Any, args: tuple[Any, ...]) -> bool:
+    """Whether items are judged here: beartype looks at one item, chosen at random."""
+    return origin in _CONTAINERS and any(
+        arg is not Ellipsis and _strip(arg) not in (Any, object) for arg in args
+    )
 
 
 def _strip(annotation: Any) -> Any:
@@ -285,6 +292,8 @@ def _read_container(annotation: Any, origin: Any, args: tuple[Any, ...], scope: 
             f"{text}: tensors inside {getattr(origin, '__name__', origin)} cannot be checked item "
             "by item; use a list, tuple, Sequence, dict or Mapping"
         )
+    if any(_is_unpacked(arg) for arg in args):
+        raise ContractDefinitionError(f"{text}: a tuple has a fixed length, or items of one kind")
     container = _CONTAINERS[origin]
     if container is tuple and not (len(args) == 2 and args[1] is Ellipsis):
         return TupleSpec(text, tuple(read_annotation(arg, scope) for arg in args))
@@ -294,6 +303,13 @@ def _read_container(annotation: Any, origin: Any, args: tuple[Any, ...], scope: 
         key, item = (read_annotation(arg, scope) for arg in args)
         return ItemsSpec(text, container, item, key)
     return ItemsSpec(text, container, read_annotation(args[0], scope))
+
+
+def _is_unpacked(annotation: Any) -> bool:
+    """`*tuple[int, ...]` or `Unpack[...]`."""
+    return getattr(annotation, "__unpacked__", False) or (
+        typing.get_origin(annotation) is typing.Unpack
+    )
 
 
 def _read_value(annotation: Any) -> Spec:
