@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
 """Types that no jagged tensor has; a strided nested tensor fails at `.shape` by itself."""
@@ -65,6 +66,8 @@ def is_dense_row_major(x: torch.Tensor) -> bool:
 
 def has_pointer(x: torch.Tensor) -> bool:
     """Fake and meta tensors have no memory: rules on pointers excuse them."""
+    if isinstance(x, FakeTensor):  # which warns when it is asked
+        return False
     try:
         return x.data_ptr() != 0
     except RuntimeError:
