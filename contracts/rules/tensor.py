@@ -116,6 +116,13 @@ class SameDevice(TensorRule):
                 )
 
 
+def _of_legal_dtype(rule: TensorRule, call: Call) -> Iterator[tuple[str, torch.Tensor]]:
+    """The rule's tensors whose dtype their annotation allows: of others, it has been said."""
+    for label, x in rule.named(call):
+        if not call.refused(frozenset({f"{label}:dtype"})):
+            yield label, x
+
+
 @dataclass(frozen=True)
 class Dtype(TensorRule):
     dtypes: tuple[torch.dtype, ...] = ()
@@ -131,7 +138,7 @@ class Dtype(TensorRule):
                 code.require(dtype_test(code, x, self.dtypes))
 
     def judge(self, call: Call) -> Iterator[Violation]:
-        for label, x in self.named(call):
+        for label, x in _of_legal_dtype(self, call):
             if x.dtype not in self.dtypes:
                 yield self.violation(call, **dtype_fault(label, x, self.dtypes))
 
@@ -171,7 +178,7 @@ class SameDtype(TensorRule):
 
     def judge(self, call: Call) -> Iterator[Violation]:
         first: tuple[str, torch.Tensor] | None = None
-        for label, x in self.named(call):
+        for label, x in _of_legal_dtype(self, call):
             if first is None:
                 first = (label, x)
             elif x.dtype != first[1].dtype:
