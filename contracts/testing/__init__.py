@@ -1,0 +1,34 @@
+"""Tests that a contract generates for itself.
+
+    @pytest.mark.tensor_contract(fn=attention)
+    def test_attention(contract_case): ...
+
+runs dozens of legal and broken calls of `attention`; `assert_contract(attention)` does the same
+within one test. See docs/testing.md.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .suite import Case, Defect, Suite, generate
+    from .verdict import assert_contract
+else:
+    _HOMES = {
+        "Case": "suite",
+        "Defect": "suite",
+        "Suite": "suite",
+        "assert_contract": "verdict",
+        "generate": "suite",
+    }
+
+    def __getattr__(name: str) -> Any:
+        # Loaded on first use: pytest imports this package at every start, for the plugin.
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        globals()[name] = value
+        return value
+
+
+__all__ = ["Case", "Defect", "Suite", "assert_contract", "generate"]

@@ -58,17 +58,19 @@ class TensorPlan:
     def nbytes(self) -> int:
         return self.extent * self.dtype.itemsize
 
-    def build(self, owner: torch.Tensor | None) -> torch.Tensor:
+    def build(self, owner: torch.Tensor | None, *, filled: bool = True) -> torch.Tensor:
         """The tensor itself; `owner` is the tensor it shares memory with."""
         if owner is not None:
             begin = owner.flatten().view(torch.uint8)[: self.nbytes]
             return begin.view(self.dtype).view(self.shape)
-        if self.strides is None and not self.offset:
-            x = torch.full(self.shape, self.fill, dtype=self.dtype, device=self.device)
-        else:
-            memory = torch.full((self.extent,), self.fill, dtype=self.dtype, device=self.device)
-            x = memory.as_strided(self.shape, self.dense_strides(), self.offset)
-        return self._finish(x)
+        dense = self.strides is None and not self.offset
+        shape = self.shape if dense else (self.extent,)
+        memory = torch.empty(shape, dtype=self.dtype, device=self.device)
+        if filled:
+            memory.fill_(self.fill)
+        if not dense:
+            memory = memory.as_strided(self.shape, self.dense_strides(), self.offset)
+        return self._finish(memory)
 
     def imagine(self) -> torch.Tensor:
         """A tensor without memory, inside an active FakeTensorMode."""
@@ -159,8 +161,8 @@ class Plan:
             sum(tensor.nbytes for tensor in tensors if tensor.device != "meta") > MEMORY_LIMIT
         )
 
-    def build(self, *, fake: bool | None = None) -> dict[str, Any]:
-        """Fresh arguments by name."""
+    def build(self, *, fake: bool | None = None, filled: bool = True) -> dict[str, Any]:
+        """Fresh arguments by name. Those who look at metadata alone need no `filled` contents."""
         if self.fake if fake is None else fake:
             with FakeTensorMode():
                 return {
@@ -170,7 +172,8 @@ class Plan:
         built: dict[str, Any] = {}
 
         def build(tensor: TensorPlan) -> torch.Tensor:
-            return tensor.build(built.get(tensor.shares) if tensor.shares else None)
+            owner = built.get(tensor.shares) if tensor.shares else None
+            return tensor.build(owner, filled=filled)
 
         with torch.enable_grad():
             for name in self._owners_first():
@@ -195,7 +198,7 @@ class Plan:
             lines.append(f"from {module} import {function.partition('.')[0]}")
         lines.append("")
         made = [
-            f"{name} = {_source(self.values[name], fake=fake)}"
+            f"{name} = {source_of(self.values[name], fake=fake)}"
             for name in self._owners_first()
             if _holds_tensors(self.values[name])
         ]
@@ -213,7 +216,7 @@ class Plan:
             value = self.values[name]
             if value is None and parameter.default is None and not by_position:
                 continue
-            text = name if _holds_tensors(value) else _source(value)
+            text = name if _holds_tensors(value) else source_of(value)
             match parameter.kind:
                 case parameter.VAR_POSITIONAL:
                     yield f"*{text}"
@@ -273,15 +276,16 @@ def _replace_tensors(value: Any, make: Callable[[TensorPlan], torch.Tensor]) -> 
     return value
 
 
-def _source(value: Any, *, fake: bool = False) -> str:
+def source_of(value: Any, *, fake: bool = False) -> str:
+    """Python that makes a value of a plan."""
     if isinstance(value, TensorPlan):
         return value.source(fake=fake)
     if isinstance(value, dict):
-        entries = (f"{key!r}: {_source(item, fake=fake)}" for key, item in value.items())
+        entries = (f"{key!r}: {source_of(item, fake=fake)}" for key, item in value.items())
         return f"{{{', '.join(entries)}}}"
     if type(value) is list:
-        return f"[{', '.join(_source(item, fake=fake) for item in value)}]"
+        return f"[{', '.join(source_of(item, fake=fake) for item in value)}]"
     if type(value) is tuple:
-        inner = ", ".join(_source(item, fake=fake) for item in value)
+        inner = ", ".join(source_of(item, fake=fake) for item in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     return repr(value)

@@ -82,7 +82,8 @@ class Problem:
             for axis in tensor.shape.axes
             if isinstance(axis, Computed)
         ]
-        self.fixed: dict[str, Any] = {}
+        receiver = declaration.receiver
+        self.fixed = {receiver: self.given[receiver]} if receiver in self.given else {}
         self.domains: dict[str, Sequence[Any]] = {}
         for argument in declaration.arguments:
             if argument.name not in form.absent:
@@ -141,17 +142,21 @@ class Problem:
         candidates = [default, 2, 3, 1, 4, 0, -1, *marks, 0.5, 1.0, *near, True, False]
         candidates += [*samples.SAMPLES]
         fitting = [value for value in candidates if samples.fits(spec, value)]
+        if spec.hint is int:
+            fitting = [value for value in fitting if not isinstance(value, bool)]
         unique = {(type(value), repr(value)): value for value in fitting if value is not None}
         if not unique:
             raise samples.NoSample(f"{argument.name}: {spec.text}")
         return list(unique.values())
 
     def landmarks(self, name: str) -> list[int]:
-        """Sizes next to the constants that a variable is compared with or divided by."""
+        """Sizes at and beside the constants that a variable is compared with or divided by, and
+        at their sums and differences: the next multiple past a limit."""
         found = set().union(
             *(constants(node) for node in self.nodes if name in expressions.value_names(node))
         )
-        near = {c + step for c in found for step in (-1, 0, 1)} | {2 * c for c in found}
+        near = {c + step for c in found for step in (-1, 0, 1)}
+        near |= {a + b for a in found for b in found} | {a - b for a in found for b in found}
         return sorted(value for value in near if value >= 0)
 
     def _parameter(self, argument: Argument) -> inspect.Parameter:
@@ -238,7 +243,7 @@ class Problem:
                     except Exception:
                         return negated
 
-                return Condition(self._variables(frozenset(names)), holds)
+                return Condition(self.variables(frozenset(names)), holds)
         return None
 
     def condition(
@@ -254,12 +259,12 @@ class Problem:
         if not tensors:
             return plain
         return Condition(
-            self._variables(names),
+            self.variables(names),
             lambda env: plain.holds(self._with_tensors(tensors, env)),
             node,
         )
 
-    def _variables(self, names: frozenset[str]) -> frozenset[str]:
+    def variables(self, names: frozenset[str]) -> frozenset[str]:
         """The variables that these names depend on; a tensor depends on all that shape it."""
         found: set[str] = set()
         for name in names:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..errors import Violation
 from ..explain import violations
 from ..model import Declaration
 from ..rules.base import Rule
@@ -61,7 +62,7 @@ def legal(
     """A legal call of this form with these sizes."""
     for variant in _variants(declaration, form):
         plan = attempt(Problem(declaration, variant, given), sizes)
-        if plan is not None and not broken_by(declaration, plan):
+        if plan is not None and not broken_by(declaration, plan, given):
             return plan
     return None
 
@@ -100,6 +101,19 @@ def _devices(rule: Rule) -> Iterator[Device]:
             yield rule
 
 
-def broken_by(declaration: Declaration, plan: Plan) -> frozenset[str]:
+def judged(
+    declaration: Declaration, plan: Plan, given: Mapping[str, Any] | None = None
+) -> tuple[Violation, ...]:
+    """What a call breaks; `given` may hold the receiver of a method."""
+    arguments = plan.build(filled=False)
+    receiver = declaration.receiver
+    if receiver is not None and given is not None and receiver in given:
+        arguments = {receiver: given[receiver], **arguments}
+    return violations(declaration, arguments)
+
+
+def broken_by(
+    declaration: Declaration, plan: Plan, given: Mapping[str, Any] | None = None
+) -> frozenset[str]:
     """The ids of all that a call breaks."""
-    return frozenset(fault.rule for fault in violations(declaration, plan.build()))
+    return frozenset(fault.rule for fault in judged(declaration, plan, given))

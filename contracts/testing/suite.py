@@ -1,0 +1,360 @@
+"""A contract's own tests: legal calls at every boundary, and calls that break one rule each.
+
+Every case was judged by the contract's explaining path when it was made: a legal call breaks
+nothing, a broken one breaks exactly its rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..facts import facts
+from ..model import Declaration
+from ..rules.base import Rule
+from ..rules.custom import Custom
+from ..rules.expression import Expression, When
+from ..rules.tensor import Device
+from ..spec import ItemsSpec, UnionSpec, tensor_specs
+from ..tensors import dtype_name
+from .edits import HARMLESS, edits
+from .plans import Plan
+from .problem import PREFERRED_DTYPES, Form, Problem
+from .search import edges
+from .solver import attempt, broken_by, judged, presences
+
+ROOMY = (4, 6, 8, 5)
+PER_RULE = 8
+"""Broken calls of one expression rule that a suite keeps."""
+SPARE_BASES = 24
+"""Legal calls whose edits are tried for what those of the first ones did not break."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One generated call, and the one rule it breaks; None for a legal call."""
+
+    text: str
+    plan: Plan
+    breaks: str | None = None
+    besides: frozenset[str] = frozenset()
+    """Device rules that it breaks as well, because this machine lacks the device."""
+
+    @property
+    def id(self) -> str:
+        return (
+            f"legal: {self.text}" if self.breaks is None else f"{self.breaks} broken: {self.text}"
+        )
+
+
+@dataclass(frozen=True)
+class Defect:
+    """What is wrong with a contract itself; `rule` is None where it is about the whole."""
+
+    rule: str | None
+    reason: str
+
+    @property
+    def id(self) -> str:
+        return f"defect: {self.rule or 'no legal call'}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What a contract says about itself, as tests."""
+
+    declaration: Declaration
+    cases: tuple[Case, ...]
+    defects: tuple[Defect, ...]
+
+    @property
+    def legal(self) -> tuple[Case, ...]:
+        return tuple(case for case in self.cases if case.breaks is None)
+
+    @property
+    def broken(self) -> tuple[Case, ...]:
+        return tuple(case for case in self.cases if case.breaks is not None)
+
+
+def declared(declaration: Declaration) -> tuple[str, ...]:
+    """The ids of every rule and every fact of an annotation, as violations carry them."""
+    return (
+        *(fact.id for fact in facts(declaration)),
+        *(rule.id for rule in declaration.rules),
+    )
+
+
+def contents_rules(declaration: Declaration) -> frozenset[str]:
+    """The ids of rules on contents, which a check of metadata never judges."""
+    return frozenset(rule.id for rule in declaration.rules if rule.values)
+
+
+def generate(declaration: Declaration, given: Mapping[str, Any] | None = None) -> Suite:
+    """The tests of a contract. `given` fixes arguments for which no value can be made up."""
+    return _Generator(declaration, dict(given or {})).run()
+
+
+@dataclass
+class _Generator:
+    declaration: Declaration
+    given: dict[str, Any]
+    legal: dict[str, Case] = field(default_factory=dict)
+    broken: dict[tuple[Any, ...], Case] = field(default_factory=dict)
+    together: dict[str, set[frozenset[str]]] = field(default_factory=dict)
+    """For each id, the sets of ids with which it was seen broken."""
+
+    def run(self) -> Suite:
+        bases = self.bases()
+        if not self.legal:
+            return Suite(self.declaration, (), (self.unsatisfiable(),))
+        fullest = max(bases, key=lambda base: len(base[0].domains))
+        barest = min(bases, key=lambda base: len(base[0].domains))
+        self.forms(fullest[0].form)
+        for problem, plan in (fullest, barest) if fullest != barest else (fullest,):
+            self.boundaries(problem, plan)
+            self.neighbours(self.roomy(problem) or plan)
+        for case in list(self.legal.values())[:SPARE_BASES]:
+            if not self.missing():
+                break
+            self.neighbours(case.plan, only=self.missing())
+        self.without_device()
+        return Suite(self.declaration, self.selection(), tuple(self.defects()))
+
+    # -- legal calls
+
+    def bases(self) -> list[tuple[Problem, Plan]]:
+        """A call for each set of optional arguments that is legal, with the variants it needs."""
+        found = []
+        for form in presences(self.declaration):
+            for variant in self.variants(form):
+                problem = Problem(self.declaration, variant, self.given)
+                plan = attempt(problem)
+                if plan is None:
+                    continue
+                if self.record(plan, self.presence(form), kind="presence", legal=True):
+                    found.append((problem, plan))
+                    break
+        return found
+
+    def variants(self, form: Form) -> Iterator[Form]:
+        yield form
+        for rule in self.declaration.rules:
+            inner = rule.rule if isinstance(rule, When) else rule
+            if isinstance(inner, Device) and inner is not rule:
+                yield replace(form, device=str(inner.device))
+
+    def presence(self, form: Form) -> str:
+        optional = [a.name for a in self.declaration.arguments if a.optional]
+        given = [name for name in optional if name not in form.absent]
+        if not optional:
+            return "as small as it gets"
+        if not given:
+            return "no optional argument"
+        if not form.absent:
+            return "every optional argument"
+        if len(given) <= len(form.absent):
+            return f"with {', '.join(given)}"
+        return f"without {', '.join(sorted(form.absent))}"
+
+    def roomy(self, problem: Problem) -> Plan | None:
+        """The same form with sizes that leave room: computed axes stay larger than 1 as well."""
+        prefer = {
+            name: ROOMY[index % len(ROOMY) :] + ROOMY[: index % len(ROOMY)]
+            for index, name in enumerate(problem.domains)
+            if name in self.declaration.axes and name not in self.declaration.names.variadic
+        }
+        plan = attempt(problem, prefer=prefer)
+        legal = plan is not None and self.record(plan, "roomy sizes", kind="size", legal=True)
+        return plan if legal else None
+
+    def forms(self, form: Form) -> None:
+        """Other lengths of containers, branches of unions, broadcast sizes and dtypes."""
+        specs = [argument.inner for argument in self.declaration.arguments]
+        variants: list[tuple[str, Form]] = []
+        if any(isinstance(spec, ItemsSpec) for spec in specs):
+            variants += [(f"{n} items", replace(form, length=n)) for n in (0, 1, 3)]
+        branches = max((len(s.branches) for s in specs if isinstance(s, UnionSpec)), default=0)
+        variants += [
+            (f"branch {n} of a union", replace(form, branch=n)) for n in range(1, branches)
+        ]
+        tensors = [tensor for spec in specs for tensor in tensor_specs(spec)]
+        if any(getattr(axis, "broadcast", False) for t in tensors for axis in t.shape.axes):
+            variants.append(("broadcast axes of 1", replace(form, ones=True)))
+        allowed = {dtype for t in tensors for dtype in t.dtypes or PREFERRED_DTYPES}
+        if any(t.dtypes is None or len(t.dtypes) > 1 for t in tensors):
+            variants += [
+                (dtype_name(dtype), replace(form, dtype=dtype))
+                for dtype in PREFERRED_DTYPES
+                if dtype in allowed
+            ]
+        for text, variant in variants:
+            plan = attempt(Problem(self.declaration, variant, self.given))
+            if plan is not None:
+                self.record(plan, text, kind=f"form {text}", legal=True)
+
+    def boundaries(self, problem: Problem, base: Plan) -> None:
+        """Sizes at and beside every constant and every comparison, inside and outside."""
+        near = {name: [size] for name, size in base.sizes.items()}
+        for name, domain in problem.domains.items():
+            values = domain
+            if name in self.declaration.axes and isinstance(domain[0], int):
+                values = [0, 1, *problem.landmarks(name)]
+            for value in values:
+                plan = attempt(problem, {name: value}, prefer=near)
+                if plan is not None:
+                    self.record(plan, f"{_axis(name)}={value}", kind="size", legal=True)
+        for rule in self.declaration.rules:
+            for node in _nodes(rule):
+                for edge in edges(node):
+                    for broken in (None, rule):
+                        plan = attempt(problem, prefer=near, broken=broken, also=[edge])
+                        if plan is not None:
+                            text = self.sizes(problem, rule, plan)
+                            self.record(plan, text, kind="edge", legal=broken is None)
+            if isinstance(rule, Expression | When | Custom):
+                self.break_sizes(problem, rule, near)
+
+    def break_sizes(self, problem: Problem, rule: Rule, near: Mapping[str, list[Any]]) -> None:
+        """Calls that break an expression rule, for each value of each of its names."""
+        for name in sorted(problem.variables(frozenset(getattr(rule, "names", ())))):
+            domain = problem.domains.get(name, ())
+            for value in [*problem.landmarks(name), *domain] if _sized(domain) else domain:
+                plan = attempt(problem, {name: value}, prefer=near, broken=rule)
+                if plan is not None:
+                    self.record(plan, self.sizes(problem, rule, plan), kind="size")
+
+    def sizes(self, problem: Problem, rule: Rule, plan: Plan) -> str:
+        names = sorted(problem.variables(frozenset(getattr(rule, "names", ()))))
+        return ", ".join(
+            f"{_axis(name)}={plan.sizes[name]}" for name in names if name in plan.sizes
+        )
+
+    # -- single edits
+
+    def neighbours(self, plan: Plan, only: frozenset[str] | None = None) -> None:
+        for edit in edits(self.declaration, plan):
+            self.record(
+                edit.plan,
+                edit.text,
+                kind=edit.kind,
+                argument=edit.argument,
+                legal=edit.kind in HARMLESS and only is None,
+            )
+
+    def record(
+        self, plan: Plan, text: str, *, kind: str, argument: str = "", legal: bool = False
+    ) -> bool:
+        """File a call under what it breaks; whether it breaks nothing."""
+        found = judged(self.declaration, plan, self.given)
+        ids = frozenset(fault.rule for fault in found)
+        if not ids:
+            if legal and all(case.plan != plan for case in self.legal.values()):
+                self.legal.setdefault(text, Case(text, plan))
+            return True
+        if len(ids) == 1:
+            places = tuple((fault.argument, fault.actual) for fault in found)
+            sized = kind in ("size", "edge")
+            key = (*ids, text if sized else (kind, argument, places[0][0]))
+            self.broken.setdefault(key, Case(text, plan, breaks=next(iter(ids))))
+        else:
+            for id in ids:
+                self.together.setdefault(id, set()).add(ids - {id})
+        return False
+
+    def without_device(self) -> None:
+        """Rules on addresses, where the device that the contract asks for is not there.
+
+        Fake tensors have no address. The call is made of CPU tensors instead, and is allowed to
+        break the device rules too.
+        """
+        devices = frozenset(r.id for r in self.declaration.rules if isinstance(r, Device))
+        pointers = {rule.id for rule in self.declaration.rules if rule.pointers}
+        if not devices or not pointers & self.missing():
+            return
+        for case in list(self.legal.values())[:SPARE_BASES]:
+            plan = case.plan.map(lambda tensor: replace(tensor, device="cpu"))
+            for edit in edits(self.declaration, plan):
+                ids = broken_by(self.declaration, edit.plan, self.given)
+                broken = ids - devices
+                if len(broken) == 1 and broken <= pointers & self.missing():
+                    (id,) = broken
+                    self.broken[id, edit.kind] = Case(edit.text, edit.plan, id, ids & devices)
+
+    # -- what came of it
+
+    def missing(self) -> frozenset[str]:
+        fired = {case.breaks for case in self.broken.values()}
+        return frozenset(declared(self.declaration)) - fired - contents_rules(self.declaration)
+
+    def selection(self) -> tuple[Case, ...]:
+        """Legal calls, then broken ones in the order of the contract, with distinct names."""
+        order = {id: index for index, id in enumerate(declared(self.declaration))}
+        kept: dict[str, int] = {}
+        chosen = []
+        for (_, what), case in self.broken.items():
+            assert case.breaks is not None
+            kept[case.breaks] = kept.get(case.breaks, 0) + 1
+            if not isinstance(what, str) or kept[case.breaks] <= PER_RULE:
+                chosen.append(case)
+        chosen.sort(key=lambda case: order.get(case.breaks or "", len(order)))
+        named: dict[str, Case] = {}
+        for case in [*self.legal.values(), *chosen]:
+            named.setdefault(case.id, case)
+        return tuple(named.values())
+
+    def defects(self) -> Iterator[Defect]:
+        """Rules and facts that no call breaks alone."""
+        missing = self.missing()
+        for id in declared(self.declaration):
+            if id in missing:
+                yield Defect(id, self.why(id))
+
+    def why(self, id: str) -> str:
+        rule = next((rule for rule in self.declaration.rules if rule.id == id), None)
+        if rule is not None:
+            alone = replace(self.declaration, rules=(rule,))
+            plan = attempt(Problem(alone, Form(), self.given), broken=rule)
+            if plan is not None:
+                ids = broken_by(self.declaration, plan, self.given)
+                self.together.setdefault(id, set()).update([ids - {id}] if id in ids else [])
+        seen = self.together.get(id)
+        if not seen:
+            return f"{id} can never be broken: what else the contract demands implies it"
+        always = frozenset.intersection(*seen)
+        others = ", ".join(sorted(always or min(seen, key=len)))
+        if always:
+            return f"{id} is never broken alone: whatever breaks it breaks {others} too"
+        return f"no call was found that breaks {id} alone; the closest also breaks {others}"
+
+    def unsatisfiable(self) -> Defect:
+        """Which single rules stand in the way of any legal call."""
+        culprits = []
+        for rule in self.declaration.rules:
+            rest = tuple(other for other in self.declaration.rules if other is not rule)
+            relaxed = replace(self.declaration, rules=rest)
+            for form in presences(relaxed):
+                plan = attempt(Problem(relaxed, form, self.given))
+                if plan is not None and not broken_by(relaxed, plan, self.given):
+                    culprits.append(rule.id)
+                    break
+        without = f"; there are some without {' or without '.join(culprits)}" if culprits else ""
+        return Defect(None, f"no legal call of {self.declaration.name} was found{without}")
+
+
+def _nodes(rule: Rule) -> Iterator[Any]:
+    match rule:
+        case Expression(node=node):
+            yield node
+        case When(condition=condition, rule=inner):
+            yield condition.node
+            yield from _nodes(inner)
+
+
+def _sized(domain: Any) -> bool:
+    return bool(domain) and all(isinstance(value, int) for value in domain)
+
+
+def _axis(name: str) -> str:
+    """A variable as a test's name shows it: `q_scale:0` is an axis without a name of its own."""
+    return name if ":" not in name else f"shape of {name.partition(':')[0]}"

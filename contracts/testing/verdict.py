@@ -1,0 +1,260 @@
+"""One generated call, put to the test: does every path of a contract give the verdict it should?"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .. import explain, modes
+from ..decorator import Contract
+from ..errors import ContractError
+from ..facts import facts
+from ..reference import reference
+from . import coverage
+from .suite import Case, Defect, Suite, contents_rules, generate
+
+SHOWN = 3
+"""Failures that an assertion spells out before it only counts."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A function under test, and its contract."""
+
+    function: Any
+    given: Mapping[str, Any]
+
+    @functools.cached_property
+    def contract(self) -> Contract:
+        found = self.function if isinstance(self.function, Contract) else None
+        found = found or getattr(self.function, "contract", None)
+        if found is None and isinstance(self.function, type):
+            found = getattr(self.function.__init__, "contract", None)
+        if not isinstance(found, Contract):
+            raise TypeError(f"{self.function!r} has no contract")
+        return found
+
+    @functools.cached_property
+    def suite(self) -> Suite:
+        return generate(self.contract.declaration, self.fixed)
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """What no call changes: the values given, and the object of a bound method."""
+        receiver = self.contract.declaration.receiver
+        instance = getattr(self.function, "__self__", None)
+        bound = {receiver: instance} if receiver is not None and instance is not None else {}
+        return {**bound, **self.given}
+
+    @functools.cached_property
+    def guarded(self) -> Any:
+        """The contract's own wrapper, in front of nothing."""
+        return self.contract.guard(_accepted)
+
+    @property
+    def refuses_by_itself(self) -> bool:
+        """Whether a broken call can be made of the function as it is."""
+        if isinstance(self.function, Contract | type):
+            return False
+        return self.contract.declaration.receiver is None or hasattr(self.function, "__self__")
+
+    def trials(self) -> Iterator[Trial]:
+        """Every generated call, then what is wrong with the contract itself."""
+        for case in (*self.suite.cases, *self.suite.defects):
+            yield Trial(self, case)
+
+    def declare(self) -> None:
+        """Tell the session's coverage what there is to see."""
+        session = coverage.current.get()
+        if session is not None:
+            declaration = self.contract.declaration
+            session.declare(
+                self.contract.name,
+                (rule.id for rule in declaration.rules),
+                (fact.id for fact in facts(declaration)),
+                contents_rules(declaration),
+            )
+
+
+def _accepted(*args: Any, **kwargs: Any) -> None:
+    """Stands for the body of a function whose calls are only judged."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One generated call of one function: what the tests are handed as `contract_case`."""
+
+    subject: Subject
+    case: Case | Defect
+
+    @property
+    def id(self) -> str:
+        return self.case.id
+
+    @property
+    def breaks(self) -> str | None:
+        """The one rule that the call breaks; None for a legal call."""
+        return self._call.breaks
+
+    @property
+    def legal(self) -> bool:
+        return isinstance(self.case, Case) and self.case.breaks is None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Fresh arguments by name."""
+        return self._call.plan.build()
+
+    @property
+    def source(self) -> str:
+        """Python that makes the same call, ready to be pasted."""
+        declaration = self.subject.contract.declaration
+        module, _, name = (reference(self.subject.function) or "").partition(":")
+        name = name or declaration.name.rpartition(".")[2]
+        importable = module and not module.endswith(".py") and module != "__main__"
+        return self._call.plan.source(
+            name, declaration.call_signature, module=module if importable else None
+        )
+
+    @property
+    def _call(self) -> Case:
+        if isinstance(self.case, Defect):
+            raise AssertionError(self.case.reason)
+        return self.case
+
+    def check(self) -> None:
+        """AssertionError unless the call is judged as it should be, by every path alike: the
+        explaining one, the generated check, the wrapper that callers meet, and on fake tensors."""
+        call = self._call
+        contract = self.subject.contract
+        expected = call.besides | {call.breaks} if call.breaks else frozenset[str]()
+        wrong = list(self._disagreements(expected))
+        if wrong:
+            verdict = f"break {_list(expected)} alone" if expected else "be accepted"
+            paths = "\n".join(f"  {line}" for line in wrong)
+            raise AssertionError(
+                f"{contract.name}, {self.id}\nthe call has to {verdict}, but\n{paths}\n\n"
+                f"{self.source}"
+            )
+        session = coverage.current.get()
+        if session is not None:
+            self.subject.declare()
+            session.saw(contract.name, {call.breaks} if call.breaks else ())
+
+    def _disagreements(self, expected: frozenset[str]) -> Iterator[str]:
+        contract, plan = self.subject.contract, self._call.plan
+        arguments = plan.build(filled=False)
+        values = self._values(arguments)
+        explained = _ids(explain.violations(contract.declaration, contract.named(values)))
+        if explained != expected:
+            yield f"the explaining path finds {_list(explained)}"
+        passes = contract.passes(*values)
+        if passes is not (not expected):
+            yield f"the generated check {'accepts' if passes else 'refuses'} it"
+        raised = self._raised(arguments)
+        if raised != expected:
+            yield f"calling it {f'raises {_list(raised)}' if raised else 'raises nothing'}"
+        if not plan.fake:
+            yield from self._on_fake_tensors(expected)
+
+    def _on_fake_tensors(self, expected: frozenset[str]) -> Iterator[str]:
+        contract = self.subject.contract
+        values = self._values(self._call.plan.build(fake=True))
+        with warnings.catch_warnings():
+            # torch warns that a fake tensor's address says nothing; rules on addresses know that.
+            warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+            imagined = _ids(explain.violations(contract.declaration, contract.named(values)))
+            accepted = contract.passes(*values) or not imagined
+        addresses = {rule.id for rule in contract.rules if rule.pointers}
+        if imagined - addresses != expected - addresses:
+            yield f"on fake tensors the explaining path finds {_list(imagined)}"
+        if accepted is bool(imagined):
+            yield f"on fake tensors the generated check {'accepts' if accepted else 'refuses'} it"
+
+    def _values(self, arguments: Mapping[str, Any]) -> list[Any]:
+        """By position, as the checks take them."""
+        declaration = self.subject.contract.declaration
+        values = [arguments[argument.name] for argument in declaration.arguments]
+        receiver = declaration.receiver
+        return [self.subject.fixed.get(receiver), *values] if receiver is not None else values
+
+    def _raised(self, arguments: Mapping[str, Any]) -> frozenset[str]:
+        """What calling raises. A broken call goes to the function itself, whose body it must not
+        reach; a legal one to the contract's own wrapper, since nothing says what a body may do."""
+        declaration = self.subject.contract.declaration
+        receiver = declaration.receiver
+        function = self.subject.guarded
+        signature, given = declaration.signature, dict(arguments)
+        if self.breaks and self.subject.refuses_by_itself:
+            function, signature = self.subject.function, declaration.call_signature
+        elif receiver is not None:
+            given[receiver] = self.subject.fixed.get(receiver)
+        bound = inspect.BoundArguments(
+            signature, {name: given[name] for name in signature.parameters}
+        )
+        try:
+            with modes.mode(modes.STATIC):
+                function(*bound.args, **bound.kwargs)
+        except ContractError as error:
+            return _ids(error.violations)
+        return frozenset()
+
+
+def subject(function: Any, given: Mapping[str, Any] | None = None) -> Subject:
+    """A function with a contract, or a contract itself, ready to be tested.
+
+    Args:
+        given: values for arguments of types that nothing here can make up.
+    """
+    return Subject(function, dict(given or {}))
+
+
+def assert_contract(function: Any, *, given: Mapping[str, Any] | None = None) -> None:
+    """Every generated call of a function is judged as its contract says, by every path alike.
+
+    Legal calls at every boundary are accepted; each rule and each fact of an annotation is broken
+    alone by some call, which is refused by exactly that rule. The function's body never runs.
+
+    Args:
+        function: anything with a `.contract`, a bound method included.
+        given: values for arguments of types that nothing here can make up.
+
+    Raises:
+        AssertionError: what went wrong, with the calls as code; also where no call is legal, or
+            where a rule can never be broken alone.
+
+    Example:
+        >>> import torch
+        >>> from jaxtyping import Float32
+        >>> from contracts import contract
+        >>> from contracts.testing import assert_contract
+        >>> @contract("head_dim % 2 == 0")
+        ... def rotate(x: Float32[torch.Tensor, "seq_len head_dim"]): ...
+        >>> assert_contract(rotate)
+    """
+    tested = subject(function, given)
+    tested.declare()
+    failures = []
+    count = 0
+    for trial in tested.trials():
+        count += 1
+        try:
+            trial.check()
+        except AssertionError as failure:
+            failures.append(str(failure))
+    if failures:
+        shown = "\n\n".join(failures[:SHOWN])
+        more = f"\n\nand {len(failures) - SHOWN} more" if len(failures) > SHOWN else ""
+        raise AssertionError(f"{len(failures)} of {count} generated cases fail\n\n{shown}{more}")
+
+
+def _ids(violations: Any) -> frozenset[str]:
+    return frozenset(violation.rule for violation in violations)
+
+
+def _list(ids: frozenset[str]) -> str:
+    return ", ".join(sorted(ids)) or "nothing"
