@@ -1,0 +1,116 @@
+"""Backends as data: what each one adds to its op's contract and needs of a device."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts import explain
+from contracts.model import Declaration
+
+from .errors import Reason
+from .narrowing import is_transformed
+from .target import Need, Target
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to compute an op.
+
+    `source` is the inner function, or where to import it from ("package.module:function"), the
+    first time that a call has nothing else against the backend. `narrowed` is the op's declaration
+    with this backend's rules in place of the contract's. `route` is their generated form.
+    """
+
+    name: str
+    source: Callable[..., Any] | str
+    narrowed: Declaration
+    needs: tuple[Need, ...]
+    packages: tuple[str, ...]
+    priority: float
+    route: Callable[..., int]
+    loaded: Loaded = field(default_factory=lambda: Loaded(), compare=False)
+
+    @property
+    def is_reference(self) -> bool:
+        return self.name == REFERENCE
+
+    @property
+    def reads_pointers(self) -> bool:
+        return any(rule.pointers for rule in self.narrowed.rules)
+
+    @property
+    def where(self) -> str:
+        """Where the inner function comes from."""
+        if isinstance(self.source, str):
+            return self.source
+        return f"{self.source.__module__}:{self.source.__qualname__}"
+
+    def refusals(self, arguments: dict[str, Any], target: Target) -> Iterator[Reason]:
+        """Everything against this backend in a call that the contract accepts.
+
+        Runs nothing, and imports nothing but what a call would import now.
+        """
+        found = [
+            *self.refusals_of_target(target),
+            *(
+                Reason(self.name, "rule", str(violation), violation.rule)
+                for violation in explain.violations(self.narrowed, arguments)
+            ),
+        ]
+        if not self.is_reference and is_transformed():
+            text = "a functorch transform or forward-mode AD is active, which it cannot see"
+            found.append(Reason(self.name, "transform", text))
+        if not found and (failure := self.load()) is not None:
+            found.append(Reason(self.name, "import", failure))
+        yield from found
+
+    def refusals_of_target(self, target: Target) -> Iterator[Reason]:
+        """What the device lacks, and what is not installed."""
+        for need in self.needs:
+            if not need.met_by(target):
+                yield Reason(self.name, "need", f"needs {need}, device is {target}", str(need))
+        for package in self.packages:
+            if not is_installed(package):
+                text = f"needs the package {package}, which is not installed"
+                yield Reason(self.name, "need", text, package)
+
+    def load(self) -> str | None:
+        """Import the inner function; returns why that fails, if it does."""
+        state = self.loaded
+        if state.function is None and state.failure is None:
+            try:
+                state.function = self._import()
+            except Exception as error:
+                state.failure = f"cannot be imported: {type(error).__name__}: {error}"
+                state.cause = error
+        return state.failure
+
+    def _import(self) -> Callable[..., Any]:
+        if not isinstance(self.source, str):
+            return self.source
+        module, _, name = self.source.partition(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return function
+
+
+@dataclass
+class Loaded:
+    """What importing a backend gave. Set once; two threads that race set the same."""
+
+    function: Callable[..., Any] | None = None
+    failure: str | None = None
+    cause: Exception | None = None
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package could be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False

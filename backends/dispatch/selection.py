@@ -1,0 +1,212 @@
+"""Choosing a backend for a call: quickly when warm, with every reason when it has to explain."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from contracts import Contract
+from contracts.tensors import describe
+
+from .demands import current
+from .errors import BackendWarning, NoBackendError, Reason
+from .narrowing import DIRECT, LIBRARY
+from .registry import REFERENCE, Backend
+from .target import Target, known, target_of
+
+Inner = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one backend says to one call: eligible without reasons, refusing with them."""
+
+    backend: Backend
+    reasons: tuple[Reason, ...]
+
+
+class Entry(NamedTuple):
+    """A backend that a device can serve, as the hot path walks over them."""
+
+    route: Callable[..., int]
+    direct: Inner | None
+    library: Inner
+
+
+class Selection:
+    """The backends of one op, and for each device those that it can serve, best first.
+
+    `tables` is filled once for each pair of a device and a demanded name, and replaced, never
+    changed, when a backend is registered or loaded: threads that race build the same thing.
+    """
+
+    def __init__(
+        self, contract: Contract, library: Callable[[str, bool], Inner], device_position: int
+    ) -> None:
+        self.op = contract.name
+        self.names = tuple(argument.name for argument in contract.declaration.arguments)
+        self.contract = contract
+        self.library = library
+        self.device_position = device_position
+        self.backends: tuple[Backend, ...] = ()
+        self.tables: dict[tuple[Target, str | None], tuple[Entry, ...]] = {}
+        self.by_name: dict[str, Backend] = {}
+        self.said: frozenset[Target] = frozenset()
+        self.names_for_trace = self._names_for_trace()
+
+    def register(self, backend: Backend) -> None:
+        """Backends by falling priority, the reference last."""
+        found = [*self.backends, backend]
+        found.sort(key=lambda item: (item.is_reference, -item.priority))
+        self.by_name = {**self.by_name, backend.name: backend}
+        self.backends = tuple(found)
+        self.tables = {}
+
+    # -- the hot path
+
+    def choose(self, backend: str | None, *arguments: Any) -> Inner:
+        """The inner function that serves a call which the contract accepts."""
+        if backend is None and current.demands is not None:
+            backend = current.demands.of(self.op)
+        if torch.compiler.is_dynamo_compiling():
+            return self.choose_in_trace(backend, arguments)
+        try:
+            target = known.targets[arguments[self.device_position].device]
+            entries = self.tables[target, backend]
+        except KeyError:
+            return self.choose_slowly(backend, arguments)
+        for route, direct, library in entries:
+            way = route(*arguments)
+            if way == DIRECT:
+                return direct or self.choose_slowly(backend, arguments)
+            if way:
+                return library
+        return self.choose_slowly(backend, arguments)
+
+    def choose_in_trace(self, backend: str | None, arguments: tuple[Any, ...]) -> Inner:
+        """The choice while torch.compile traces, by metadata; pointer rules act at run time.
+
+        A demanded backend is taken at its word here: the library op refuses the call.
+        """
+        if backend is None:
+            device = arguments[self.device_position].device
+            for name in self.names_for_trace(device):
+                if self.by_name[name].route(*arguments):
+                    return self.library(name, False)
+            backend = REFERENCE
+        return self.library(backend, True)
+
+    def _names_for_trace(self) -> Callable[[torch.device], tuple[str, ...]]:
+        """The backends that a device can serve, best first, as a constant of a trace: reading
+        devices and importing modules cannot be traced."""
+
+        def names(device: torch.device) -> tuple[str, ...]:
+            target = target_of(device)
+            return tuple(
+                candidate.name
+                for candidate in self.backends
+                if not list(candidate.refusals_of_target(target)) and candidate.load() is None
+            )
+
+        # What torch.compiler.assume_constant_result does, which would import Dynamo, and Triton.
+        names._dynamo_marked_constant = True  # type: ignore[attr-defined]
+        return names
+
+    # -- the slow path
+
+    def choose_slowly(self, backend: str | None, arguments: tuple[Any, ...]) -> Inner:
+        """The first call of its kind, and every call that is refused."""
+        target = target_of(arguments[self.device_position].device)
+        chosen, verdicts = self.select(backend, arguments, target)
+        if chosen.is_reference and backend is None and target not in self.said:
+            self.say(target, verdicts)
+        self.remember(target, backend)
+        way = chosen.route(*arguments) or (DIRECT if chosen.is_reference else LIBRARY)
+        if way == DIRECT and chosen.loaded.function is not None:
+            return chosen.loaded.function
+        return self.library(chosen.name, backend is not None)
+
+    def select(
+        self, backend: str | None, arguments: Sequence[Any], target: Target
+    ) -> tuple[Backend, list[Verdict]]:
+        """The backend for a call, and what every one before it says; NoBackendError."""
+        verdicts: list[Verdict] = []
+        for verdict in self.judge(backend, arguments, target):
+            verdicts.append(verdict)
+            if not verdict.reasons:
+                return verdict.backend, verdicts
+        raise self.no_backend(backend, arguments, target, verdicts)
+
+    def judge(
+        self, backend: str | None, arguments: Sequence[Any], target: Target
+    ) -> Iterator[Verdict]:
+        """What the demanded backend, or each by falling priority, says to a call."""
+        named = dict(zip(self.names, arguments, strict=True))
+        for candidate in self.backends:
+            if backend is None or candidate.name == backend:
+                yield Verdict(candidate, tuple(candidate.refusals(named, target)))
+
+    def no_backend(
+        self,
+        backend: str | None,
+        arguments: Sequence[Any],
+        target: Target,
+        verdicts: Sequence[Verdict],
+    ) -> NoBackendError:
+        """The error for a call that nothing serves, or not what was demanded."""
+        others = list(self.judge(None, arguments, target)) if backend is not None else []
+        others = [verdict for verdict in others if verdict.backend.name != backend]
+        reasons = [reason for verdict in (*verdicts, *others) for reason in verdict.reasons]
+        if backend is not None and backend not in self.by_name:
+            has = ", ".join(item.name for item in self.backends)
+            text = f"this op has no such backend; it has {has}"
+            reasons.insert(0, Reason(backend, "name", text))
+        eligible = [verdict.backend.name for verdict in others if not verdict.reasons]
+        width = max(map(len, self.names))
+        lines = [
+            f"{name:<{width}}  {describe(value)}"
+            for name, value in zip(self.names, arguments, strict=True)
+        ]
+        error = NoBackendError(self.op, backend, reasons, eligible, lines)
+        error.__cause__ = next(
+            (v.backend.loaded.cause for v in verdicts if v.backend.loaded.cause is not None), None
+        )
+        return error
+
+    def remember(self, target: Target, backend: str | None) -> None:
+        """Let the hot path find what this target can serve, now that something was loaded.
+
+        Where falling back deserves a warning, the reference is left out until that was said.
+        """
+        silent = backend is None and target.falls_back_loudly and target not in self.said
+        entries = tuple(
+            Entry(
+                candidate.route,
+                candidate.loaded.function,
+                self.library(candidate.name, backend is not None),
+            )
+            for candidate in self.backends
+            if (backend is None or candidate.name == backend)
+            and candidate.loaded.failure is None
+            and not (silent and candidate.is_reference)
+            and not list(candidate.refusals_of_target(target))
+        )
+        self.tables = {**self.tables, (target, backend): entries}
+
+    def say(self, target: Target, verdicts: Sequence[Verdict]) -> None:
+        """Warn, once a device, that nothing faster than the reference serves this call."""
+        self.said |= {target}
+        reasons = [reason for verdict in verdicts for reason in verdict.reasons]
+        if not target.falls_back_loudly or not reasons:
+            return
+        why = "; ".join(f"{reason.backend}: {reason.text}" for reason in reasons)
+        warnings.warn(
+            f"{self.op} on {target} is served by its reference, which is right and slow ({why}). "
+            "Said once.",
+            BackendWarning,
+            stacklevel=5,  # past say, choose_slowly, choose and the op: its caller
+        )
