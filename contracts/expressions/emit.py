@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from .functions import NUMERIC_FUNCTIONS, TENSOR_FUNCTIONS, exact_div
@@ -16,6 +15,18 @@ def emit(node: Node, name: Callable[[str], str], constant: Callable[[Any, str], 
     `name` gives the generated code's spelling of an axis or argument; `constant` binds an object
     into the generated module and gives its name there.
     """
+    return _write(node, name, constant)
+
+
+def to_text(node: Node) -> str:
+    """The expression in one canonical spelling, as `parse` reads it."""
+    return _write(node, lambda name: name, None)
+
+
+def _write(
+    node: Node, name: Callable[[str], str], constant: Callable[[Any, str], str] | None
+) -> str:
+    """Python source; without `constant`, the rule language itself."""
 
     def source(node: Node, outer: int = 0) -> str:
         match node:
@@ -27,8 +38,10 @@ def emit(node: Node, name: Callable[[str], str], constant: Callable[[Any, str], 
                 text, level = f"not {source(operand, 4)}", 3
             case Unary(operand=operand):
                 text, level = f"-{source(operand, 7)}", 7
-            case Binary(operator="/", left=left, right=right):
+            case Binary(operator="/", left=left, right=right) if constant is not None:
                 return f"{constant(exact_div, 'exact_div')}({source(left)}, {source(right)})"
+            case Binary(operator="/", left=left, right=right):
+                text, level = f"{source(left, 6)}/{source(right, 7)}", 6
             case Binary(operator="**", left=left, right=right):
                 text, level = f"{source(left, 9)} ** {source(right, 8)}", 8
             case Binary(operator=operator, left=left, right=right):
@@ -47,6 +60,8 @@ def emit(node: Node, name: Callable[[str], str], constant: Callable[[Any, str], 
                 text = f" {operator} ".join(source(operand, level + 1) for operand in operands)
             case IsNone(name=id, negated=negated):
                 text, level = f"{name(id)} is {'not ' if negated else ''}None", 4
+            case Call(function=function, operands=operands) if constant is None:
+                return f"{function}({', '.join(source(item) for item in operands)})"
             case Call(function=function, operands=operands) if function in TENSOR_FUNCTIONS:
                 return TENSOR_FUNCTIONS[function][1].format(*(source(item, 9) for item in operands))
             case Call(function=function, operands=operands):
@@ -57,33 +72,3 @@ def emit(node: Node, name: Callable[[str], str], constant: Callable[[Any, str], 
         return f"({text})" if level < outer else text
 
     return source(node)
-
-
-def to_text(node: Node) -> str:
-    """The expression in one canonical spelling, exact division as `/`."""
-    return emit(_divisions_as_text(node), lambda name: name, lambda _, hint: hint)
-
-
-def _divisions_as_text(node: Node) -> Node:
-    match node:
-        case Binary(left=left, right=right):
-            left, right = _divisions_as_text(left), _divisions_as_text(right)
-            if node.operator == "/":
-                return Name(f"{_operand(left)}/{_operand(right)}")
-            return replace(node, left=left, right=right)
-        case Unary():
-            return replace(node, operand=_divisions_as_text(node.operand))
-        case Compare() | Logical() | Call():
-            if isinstance(node, Call) and node.function in TENSOR_FUNCTIONS:
-                return Name(
-                    f"{node.function}({', '.join(to_text(item) for item in node.operands)})"
-                )
-            return replace(node, operands=tuple(_divisions_as_text(item) for item in node.operands))
-        case Tuple():
-            return replace(node, items=tuple(_divisions_as_text(item) for item in node.items))
-    return node
-
-
-def _operand(node: Node) -> str:
-    text = to_text(node)
-    return f"({text})" if isinstance(node, Binary) else text

@@ -4,6 +4,7 @@ are the whole grammar. Nothing is ever passed to `eval`."""
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,8 @@ class _Reader:
 
     def read(self, node: ast.expr) -> Node:
         match node:
+            case ast.Constant(value=float() as value) if not math.isfinite(value):
+                raise self.fail("a number is too large")
             case ast.Constant(value=bool() | int() | float() | None as value):
                 return Const(value)
             case ast.Name(id=name):

@@ -52,7 +52,8 @@ class Expression(Rule):
         for name in sorted(lengths & names.axes):
             raise ContractDefinitionError(f"the axis {name!r} is a number, not a sequence, {what}")
         for name in sorted(values - tensors):
-            if name in names.tensors and name not in lengths and name not in names.axes:
+            sequence = name in lengths and name not in names.single
+            if name in names.tensors and not sequence and name not in names.axes:
                 raise ContractDefinitionError(
                     f"the tensor {name!r} may only stand inside a tensor function, {what}"
                 )
