@@ -11,9 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
 """Types that no jagged tensor has; a strided nested tensor fails at `.shape` by itself."""
 
-LAZY_NEGATIVE = (torch.float16, torch.float32, torch.float64)
-LAZY_CONJUGATE = (torch.complex32, torch.complex64, torch.complex128)
-"""Dtypes that can hold a lazy negative (`z.conj().imag`) or conjugate view."""
+COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
 
 _SPARSE = (
     torch.sparse_coo,
@@ -39,9 +37,9 @@ def misread(x: torch.Tensor) -> str | None:
         return f"quantised ({dtype_name(x.dtype)})"
     if torch.compiler.is_dynamo_compiling():
         return None  # lazy views do not trace: whatever reads memory in the graph judges them
-    if x.dtype in LAZY_CONJUGATE and x.is_conj():
+    if x.dtype in COMPLEX and x.is_conj():
         return "a lazy conjugate view"
-    if x.dtype in LAZY_NEGATIVE + LAZY_CONJUGATE and x.is_neg():
+    if x.is_neg():
         return "a lazy negative view"
     return None
 

@@ -19,7 +19,8 @@ from ..binding import (
     has_computed,
 )
 from ..expressions import Binary
-from ..rules.tensor import dtype_test
+from ..kinds import Kinds
+from ..rules.tensor import NoGrad, dtype_test
 from ..spec import (
     AnySpec,
     ItemsSpec,
@@ -34,6 +35,8 @@ from ..spec import (
 )
 from ..tensors import PLAIN_TYPES, is_strided
 from .code import Code
+
+CACHED = 3  # with fewer tensors the tests are as cheap as the cache
 
 
 class Body(Code):
@@ -52,23 +55,21 @@ class Body(Code):
 
     def tensor(self, spec: TensorSpec, x: str, key: str, *, sure: bool) -> None:
         """Type, dtype, rank and every axis but the computed ones."""
-        tests = [self.type_test(spec, x)]
-        if spec.dtypes is not None:
-            tests.append(dtype_test(self, x, spec.dtypes))
+        tests = [] if key in self.kinds_known else self.kind_tests(spec, x)
         axes = spec.shape.axes
         if axes == (Variadic(),):
-            self.require(" and ".join(tests))
+            self.require_all(tests)
             return
         same = next((shape for known, shape in self.shapes if known == axes), None)
         if same is not None:
             self.alike.add(key)
-            self.require(" and ".join([*tests, f"{x}.shape == {same}"]))
+            self.require_all([*tests, f"{x}.shape == {same}"])
             return
         whole = self.whole_shape(axes)
         if whole is not None:
-            self.require(" and ".join([*tests, f"{x}.shape == {whole}"]))
+            self.require_all([*tests, f"{x}.shape == {whole}"])
             return
-        self.require(" and ".join(tests))
+        self.require_all(tests)
         shape = self.local(f"{key}_shape")
         self.line(f"{shape} = {x}.shape")
         if spec.shape.variadic is None:
@@ -79,6 +80,17 @@ class Body(Code):
             isinstance(axis, Anonymous | Variadic) or axis.broadcast for axis in axes
         ):
             self.shapes.append((axes, shape))
+
+    def require_all(self, tests: Sequence[str]) -> None:
+        if tests:
+            self.require(" and ".join(tests))
+
+    def kind_tests(self, spec: TensorSpec, x: str) -> list[str]:
+        """Type and dtype."""
+        tests = [self.type_test(spec, x)]
+        if spec.dtypes is not None:
+            tests.append(dtype_test(self, x, spec.dtypes))
+        return tests
 
     def type_test(self, spec: TensorSpec, x: str) -> str:
         """One look at the type, which also spares a memory rule its look at plain tensors."""
@@ -314,6 +326,9 @@ class Body(Code):
         for argument in declaration.arguments:
             if isinstance(argument.inner, ValueSpec):
                 self.spec(argument.spec, argument.name, argument.name)
+        self.kinds([argument.name for argument in plain], None)
+        if plain:
+            self.kinds([argument.name for argument in optional], plain[0].name)
         broadcast = broadcast_names(declaration)
         certain = {name for argument in plain for name in axis_names(argument.spec)}
         for name in declaration.axes:
@@ -336,6 +351,32 @@ class Body(Code):
             self.line(f"{self.name(name)} = {join}({self.name(name)}, {self.broadcasts(name)})")
         for argument in [*plain, *optional, *containers]:
             self.computed(argument.spec, argument.name, argument.name)
+
+    def kinds(self, names: list[str], anchor: str | None) -> None:
+        """Type, dtype, device and the like of some tensors, behind a cache where that pays.
+
+        `anchor` is a tensor whose kind is known, to which the others' devices are compared.
+        """
+        if len(names) < CACHED:
+            return
+        gradless = any(isinstance(rule, NoGrad) for rule in self.declaration.rules)
+        cache = self.constant(Kinds(gradless), "kinds")
+        tensors = ", ".join([anchor, *names] if anchor else names)
+        absent = "".join(f"{name} is None or " for name in names if self.conditional(name))
+        with self.block(f"if {self.tracing()} or {absent}not {cache}.same({tensors}):"):
+            self.conditions -= 1  # the cache stands for the block: what it tests, holds after it
+            self.anchor = anchor or names[0]
+            for name in names:
+                spec = self.declaration.argument(name).inner
+                assert isinstance(spec, TensorSpec)
+                with self.present(name):
+                    self.require_all(self.kind_tests(spec, name))
+            for rule in self.declaration.rules:
+                self.settled.setdefault(rule.id, set()).update(rule.emit_kinds(self, names))
+            with self.block(f"if not {self.tracing()}:"):
+                self.line(f"{cache}.remember({tensors})")
+            self.conditions += 1
+        self.kinds_known.update(names)
 
     def rules(self) -> None:
         pointers = [rule for rule in self.declaration.rules if rule.pointers]

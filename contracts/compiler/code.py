@@ -8,12 +8,13 @@ from typing import Any
 
 from ..axes import Axis, Fixed, Named
 from ..model import Declaration
+from ..rules.base import Rule
 from ..rules.memory import MemoryRule
 from ..spec import (
     TensorSpec,
     tensor_specs,
 )
-from ..tensors import LAZY_CONJUGATE, LAZY_NEGATIVE, PLAIN_TYPES, each_tensor, is_strided
+from ..tensors import COMPLEX, PLAIN_TYPES, each_tensor, is_strided
 from .module import Module
 
 
@@ -37,6 +38,9 @@ class Code:
         self.alike: set[str] = set()  # values whose whole shape was compared with another's
         self.contiguous: set[str] = set()
         self.strided: set[str] = set()
+        self.kinds_known: set[str] = set()  # tensors whose kinds have been tested
+        self.settled: dict[str, set[str]] = {}  # what rules tested along with the kinds
+        self.anchor = ""
         self.conditions = 0
         self.traced = ""
         self.strided_by_rule = {
@@ -131,12 +135,15 @@ class Code:
             if x not in self.strided_by_rule:
                 kind = f"{self.builtin('type')}({x})"
                 self.require(f"{kind} in {self.constant(PLAIN_TYPES, 'PLAIN_TYPES')} or {slow}")
-            if any(dtype in LAZY_NEGATIVE + LAZY_CONJUGATE for dtype in dtypes):
-                self.require(f"{self.tracing()} or not {x}.is_neg()")
-            if any(dtype in LAZY_CONJUGATE for dtype in dtypes):
+            self.require(f"{self.tracing()} or not {x}.is_neg()")
+            if any(dtype in COMPLEX for dtype in dtypes):
                 self.require(f"{self.tracing()} or not {x}.is_conj()")
         if not self.conditions:
             self.strided.add(name)
+
+    def unsettled(self, rule: Rule, names: tuple[str, ...]) -> tuple[str, ...]:
+        done = self.settled.get(rule.id, ())
+        return tuple(name for name in names if name not in done)
 
     def known_contiguous(self, name: str) -> bool:
         return name in self.contiguous

@@ -48,6 +48,11 @@ class Code(Protocol):
     def conditional(self, name: str) -> bool: ...
     def container(self, name: str) -> bool: ...
     def require_strided(self, name: str, x: str) -> None: ...
+
+    anchor: str
+    """A tensor that is there: in `emit_kinds`, the one to compare the others with."""
+
+    def unsettled(self, rule: Rule, names: tuple[str, ...]) -> tuple[str, ...]: ...
     def known_contiguous(self, name: str) -> bool: ...
     def note_contiguous(self, name: str) -> None: ...
     def dense_bytes(self, name: str) -> str: ...
@@ -99,7 +104,13 @@ class Rule:
         raise NotImplementedError
 
     def emit(self, code: Code) -> None:
+        """Write the rule's tests, but for what `emit_kinds` has settled."""
         raise NotImplementedError
+
+    def emit_kinds(self, code: Code, names: list[str]) -> set[str]:
+        """Write the tests on these tensors that depend on nothing but their kinds: type, dtype,
+        device, dispatch keys, `requires_grad`. Returns the tensors that need no more tests."""
+        return set()
 
     def judge(self, call: Call) -> Iterator[Violation]:
         raise NotImplementedError

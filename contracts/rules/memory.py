@@ -28,6 +28,14 @@ class MemoryRule(TensorRule):
     """A rule on how a tensor lies in memory. It refuses tensors that pointer and strides do not
     describe: sparse, nested, quantised, and lazy negative or conjugate views."""
 
+    def emit_kinds(self, code: Code, names: list[str]) -> set[str]:
+        """Whether pointer and strides tell the truth is a matter of kind; the rest is not."""
+        for name in self.names:
+            if name in names:
+                with code.each(name) as x:
+                    code.require_strided(name, x)
+        return set()
+
     def misreads(self, call: Call, label: str, x: torch.Tensor) -> Violation | None:
         reason = misread(x)
         if reason is None:
@@ -184,7 +192,7 @@ class NoOverlap(MemoryRule):
             code.require(f"{code.constant(disjoint, 'disjoint')}({named}, {others})")
 
     def emit_extent(self, code: Code, name: str) -> tuple[str, str]:
-        """Bind the first address of a tensor and the one past its last; both 0 where it is absent."""
+        """Bind a tensor's first address and the one past its last; both are 0 where it is absent."""
         x, begin, end = code.name(name), code.local(f"{name}_begin"), code.local(f"{name}_end")
         if code.conditional(name):
             code.line(f"{begin} = {end} = 0")

@@ -62,8 +62,16 @@ class Device(TensorRule):
         )
 
     def emit(self, code: Code) -> None:
+        self.emit_for(code, code.unsettled(self, self.names))
+
+    def emit_kinds(self, code: Code, names: list[str]) -> set[str]:
+        mine = tuple(name for name in self.names if name in names)
+        self.emit_for(code, mine)
+        return set(mine)
+
+    def emit_for(self, code: Code, names: tuple[str, ...]) -> None:
         kind = self.device.type
-        for name in self.names:
+        for name in names:
             with code.each(name) as x:
                 if self.device.index is not None:
                     code.require(f"{x}.device == {code.constant(self.device, 'device')}")
@@ -90,14 +98,22 @@ class SameDevice(TensorRule):
     word = "same_device"
 
     def emit(self, code: Code) -> None:
-        first = emit_first(code, self.names, "device")
-        # There is one CPU, and asking for it is half the price of comparing devices.
-        on_cpu = code.local("on_cpu")
-        if first.sure:
-            code.line(f"{on_cpu} = {first.sure}.is_cpu")
+        names = code.unsettled(self, self.names)
+        if names and (len(names) < len(self.names) or len(names) > 1):
+            anchor = [code.anchor] if code.anchor in self.names and code.anchor not in names else []
+            self.emit_for(code, (*anchor, *names))
+
+    def emit_kinds(self, code: Code, names: list[str]) -> set[str]:
+        mine = [name for name in self.names if name in names and name != code.anchor]
+        if code.anchor not in self.names or not mine:
+            return set()
+        self.emit_for(code, (code.anchor, *mine))
+        return {code.anchor, *mine}
+
+    def emit_for(self, code: Code, names: tuple[str, ...]) -> None:
+        first = emit_first(code, names, "device")
         for x in first.others(code):
-            same = f"{x}.device == {first.variable}"
-            code.require(f"({x}.is_cpu if {on_cpu} else {same})" if first.sure else same)
+            code.require(f"{x}.device == {first.variable}")
 
     def judge(self, call: Call) -> Iterator[Violation]:
         first: tuple[str, torch.Tensor] | None = None
@@ -133,7 +149,15 @@ class Dtype(TensorRule):
         return tuple(dtype_name(dtype) for dtype in self.dtypes)
 
     def emit(self, code: Code) -> None:
-        for name in self.names:
+        self.emit_for(code, code.unsettled(self, self.names))
+
+    def emit_kinds(self, code: Code, names: list[str]) -> set[str]:
+        mine = tuple(name for name in self.names if name in names)
+        self.emit_for(code, mine)
+        return set(mine)
+
+    def emit_for(self, code: Code, names: tuple[str, ...]) -> None:
+        for name in names:
             with code.each(name) as x:
                 code.require(dtype_test(code, x, self.dtypes))
 
@@ -222,8 +246,16 @@ class NoGrad(TensorRule):
     word = "no_grad"
 
     def emit(self, code: Code) -> None:
+        self.emit_for(code, code.unsettled(self, self.names))
+
+    def emit_kinds(self, code: Code, names: list[str]) -> set[str]:
+        mine = tuple(name for name in self.names if name in names)
+        self.emit_for(code, mine)
+        return set(mine)
+
+    def emit_for(self, code: Code, names: tuple[str, ...]) -> None:
         enabled = f"{code.constant(torch.is_grad_enabled, 'is_grad_enabled')}()"
-        for name in self.names:
+        for name in names:
             with code.each(name) as x:
                 code.require(f"not {x}.requires_grad or not {enabled}")
 
