@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
-from contextlib import redirect_stdout
+import subprocess
+import sys
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,20 @@ def examples(text: str) -> list[Example]:
     return found
 
 
-def run(example: Example) -> str:
-    output = StringIO()
-    # Line numbers of a traceback, and of generated code's own messages, are those of the README.
-    program = "\n" * example.line + example.program
-    with redirect_stdout(output):
-        exec(compile(program, str(README), "exec"), {"__name__": "readme"})
-    return output.getvalue()
+def run(example: Example, folder: Path) -> str:
+    """What the program prints when a reader saves it as `example.py` and runs it there."""
+    (folder / "example.py").write_text(example.program)
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(README.parent)
+    finished = subprocess.run(
+        [sys.executable, "example.py"],
+        cwd=folder,
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return finished.stdout
 
 
 def test_the_readme_has_examples_with_output() -> None:
@@ -52,11 +60,11 @@ def test_the_readme_has_examples_with_output() -> None:
 
 
 @pytest.mark.parametrize("example", examples(README.read_text()), ids=lambda e: f"line {e.line}")
-def test_an_example_prints_what_the_readme_shows(example: Example) -> None:
-    assert run(example) == example.printed
+def test_an_example_prints_what_the_readme_shows(example: Example, tmp_path: Path) -> None:
+    assert run(example, tmp_path) == example.printed
 
 
-def test_a_wrong_output_would_be_noticed() -> None:
+def test_a_wrong_output_would_be_noticed(tmp_path: Path) -> None:
     (example,) = examples("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n")
     assert example.printed == "3\n"
-    assert run(example) != example.printed
+    assert run(example, tmp_path) != example.printed
