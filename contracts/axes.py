@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 import re
 from collections.abc import Mapping
@@ -68,18 +69,18 @@ class Variadic:
 Axis = Named | Fixed | Computed | Anonymous | Variadic
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
     """The axes of one tensor, at most one of them variadic."""
 
     axes: tuple[Axis, ...]
 
-    @property
+    @functools.cached_property
     def variadic(self) -> int | None:
         """Position of the variadic axis."""
         return next((i for i, axis in enumerate(self.axes) if isinstance(axis, Variadic)), None)
 
-    @property
+    @functools.cached_property
     def least_rank(self) -> int:
         return len(self.axes) - (self.variadic is not None)
 

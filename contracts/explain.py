@@ -63,12 +63,17 @@ class Judgement:
     bindings: dict[str, Binding] = field(default_factory=dict)
     found: list[Violation] = field(default_factory=list)
     refused_names: set[str] = field(default_factory=set)
+    known: dict[str, Any] = field(default_factory=dict)
+    """`env`, once nothing can bind any more."""
     loose: dict[str, list[tuple[tuple[int, ...], str, str]]] = field(default_factory=dict)
 
     # -- what rules use
 
     @property
     def env(self) -> dict[str, Any]:
+        return self.known or self._env()
+
+    def _env(self) -> dict[str, Any]:
         present = {name: value for name, value in self.arguments.items() if value is not None}
         return {**present, **{name: bound.size for name, bound in self.bindings.items()}}
 
@@ -105,6 +110,7 @@ class Judgement:
         for argument in (argument for kind in kinds for argument in kind):
             self.match_argument(argument)
         self.join_broadcasts()
+        self.known = self._env()
         deferred: list[Violation] = []
         for argument in (argument for kind in kinds[:3] for argument in kind):
             for fault in self.computed(

@@ -31,7 +31,7 @@ def misread(x: torch.Tensor) -> str | None:
     """Why a kernel that follows this tensor's pointer and strides would misread it, if it would."""
     if x.is_nested:
         return "nested"
-    if x.layout in _SPARSE:
+    if x.layout is not torch.strided and x.layout in _SPARSE:
         return f"sparse ({str(x.layout).rpartition('.')[2]})"
     if x.is_quantized:
         return f"quantised ({dtype_name(x.dtype)})"
@@ -66,8 +66,8 @@ def has_pointer(x: torch.Tensor) -> bool:
     """Fake and meta tensors have no memory: rules on pointers excuse them."""
     if isinstance(x, FakeTensor):  # which warns when it is asked
         return False
-    try:
-        return x.data_ptr() != 0
+    try:  # a view of one has an address all the same: its offset, counted from zero
+        return x.data_ptr() != x.storage_offset() * x.itemsize
     except RuntimeError:
         return False
 
@@ -83,15 +83,17 @@ def span(x: torch.Tensor) -> int:
     return (reach + 1) * x.itemsize
 
 
-def overlaps(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether the extents of two tensors share a byte."""
-    if not (has_pointer(x) and has_pointer(y)):
-        return False
-    x_bytes, y_bytes = span(x), span(y)
-    if x_bytes == 0 or y_bytes == 0:
-        return False
-    x_begin, y_begin = x.data_ptr(), y.data_ptr()
-    return x_begin < y_begin + y_bytes and y_begin < x_begin + x_bytes
+def extent(x: torch.Tensor) -> tuple[int, int] | None:
+    """The addresses from the tensor's first byte to past its last; None where it has none."""
+    if not has_pointer(x) or not (size := span(x)):
+        return None
+    begin = x.data_ptr()
+    return begin, begin + size
+
+
+def overlap(x: tuple[int, int] | None, y: tuple[int, int] | None) -> bool:
+    """Whether two extents share a byte."""
+    return x is not None and y is not None and x[0] < y[1] and y[0] < x[1]
 
 
 def overlaps_itself(x: torch.Tensor) -> bool:

@@ -28,6 +28,8 @@ class Names:
     arguments: frozenset[str]
     optional: frozenset[str]
     """Arguments that may be None."""
+    flags: frozenset[str]
+    """Arguments that are a bool: conditions by themselves."""
     axes: frozenset[str]
     unsure: frozenset[str]
     """Axes that some legal calls leave without a size."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +25,7 @@ class Expression(Rule):
 
     def __post_init__(self) -> None:
         node = expressions.parse(self.source)
-        if not expressions.is_condition(node):
+        if not (expressions.is_condition(node) or isinstance(node, expressions.Name)):
             raise ContractDefinitionError(f"the rule {self.source!r} is not a condition")
         object.__setattr__(self, "node", node)
 
@@ -32,11 +33,11 @@ class Expression(Rule):
     def text(self) -> str:
         return " ".join(self.source.split())
 
-    @property
+    @functools.cached_property
     def pointers(self) -> bool:  # type: ignore[override]
         return expressions.reads_pointers(self.node)
 
-    @property
+    @functools.cached_property
     def names(self) -> frozenset[str]:
         return expressions.value_names(self.node) | expressions.none_names(self.node)
 
@@ -45,6 +46,10 @@ class Expression(Rule):
         values = expressions.value_names(self.node)
         asked = expressions.none_names(self.node)
         what = f"in the rule {self.text!r}"
+        if isinstance(self.node, expressions.Name) and self.node.id not in names.flags:
+            raise ContractDefinitionError(
+                f"the rule {self.text!r} is neither a condition nor a bool argument"
+            )
         if not values | asked:
             raise ContractDefinitionError(f"no call can decide the rule {self.text!r}")
         for name in sorted(tensors - names.single):
@@ -75,14 +80,15 @@ class Expression(Rule):
             code.require(expressions.emit(self.node, code.name, code.constant))
 
     def judge(self, call: Call) -> Iterator[Violation]:
-        if any(call.env.get(name) is None for name in self.optional):
+        env = call.env
+        if any(env.get(name) is None for name in self.optional):
             return
         if self.pointers and not all(
-            has_pointer(call.env[name]) for name in expressions.tensor_names(self.node)
+            has_pointer(env[name]) for name in expressions.tensor_names(self.node)
         ):
             return
         try:
-            if expressions.evaluate(self.node, call.env):
+            if expressions.evaluate(self.node, env):
                 return
             reason = ""
         except Unbound:

@@ -12,11 +12,12 @@ from .. import expressions
 from ..errors import ContractDefinitionError, Violation
 from ..tensors import (
     each_tensor,
+    extent,
     has_pointer,
     has_unit_stride,
     is_dense_row_major,
     misread,
-    overlaps,
+    overlap,
     overlaps_itself,
     span,
 )
@@ -215,6 +216,9 @@ class NoOverlap(MemoryRule):
     def judge(self, call: Call) -> Iterator[Violation]:
         mine = list(self.named(call))
         others = [pair for name in self.others for pair in call.tensors(name)]
+        extents = [
+            (label, extent(x) if misread(x) is None else None) for label, x in (*mine, *others)
+        ]
         for index, (label, x) in enumerate(mine):
             if fault := self.misreads(call, label, x):
                 yield fault
@@ -229,8 +233,8 @@ class NoOverlap(MemoryRule):
                     actual=f"strides {tuple(x.stride())}",
                     fix=f"{label} = {label}.clone(memory_format=torch.contiguous_format)",
                 )
-            for other, y in mine[index + 1 :] + others:
-                if misread(y) is None and overlaps(x, y):
+            for other, addresses in extents[index + 1 :]:
+                if overlap(extents[index][1], addresses):
                     yield self.violation(
                         call,
                         f"{label} and {other} overlap in memory",
@@ -244,9 +248,9 @@ class NoOverlap(MemoryRule):
 def disjoint(named: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     """`NoOverlap` for arguments that hold several tensors."""
     mine = list(each_tensor(named))
-    rest = list(each_tensor(others))
+    extents = [extent(x) for x in (*mine, *each_tensor(others))]
     return not any(
-        overlaps_itself(x) or any(overlaps(x, y) for y in mine[index + 1 :] + rest)
+        overlaps_itself(x) or any(overlap(extents[index], y) for y in extents[index + 1 :])
         for index, x in enumerate(mine)
     )
 

@@ -279,7 +279,11 @@ def device(
     kind: str | torch.device, *names: str, id: str = "", hint: str | None = None, **more: Any
 ) -> Device:
     """The tensors (default: every one) are on this device, or of this device type."""
-    return Device(names=names, device=torch.device(kind), id=id, hint=hint, **more)
+    try:
+        place = torch.device(kind)
+    except (RuntimeError, TypeError) as error:
+        raise ContractDefinitionError(f"device: {error}") from None
+    return Device(names=names, device=place, id=id, hint=hint, **more)
 
 
 def same_device(*names: str, id: str = "", hint: str | None = None, **more: Any) -> SameDevice:
