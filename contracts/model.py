@@ -362,6 +362,11 @@ def _names(arguments: tuple[Argument, ...], sizes: frozenset[str], receiver: str
             for argument in arguments
             if argument.optional or isinstance(argument.spec, AnySpec)
         ),
+        flags=frozenset(
+            argument.name
+            for argument in arguments
+            if isinstance(argument.inner, ValueSpec) and argument.inner.hint is bool
+        ),
         axes=frozenset(axes),
         unsure=frozenset((axes | variadic) - sure),
         variadic=frozenset(variadic),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -193,16 +193,22 @@ class When(Rule):
             with code.block(f"if {condition}:"):
                 self.rule.emit(code)
 
-    def judge(self, call: Call) -> Iterator[Violation]:
-        if any(call.env.get(name) is None for name in self.condition.optional):
-            return
+    def applies(self, env: Mapping[str, Any]) -> bool:
+        """Whether the condition holds; where it cannot be judged, the rule is skipped."""
+        if any(env.get(name) is None for name in self.condition.optional):
+            return False
         try:
-            if not expressions.evaluate(self.condition.node, call.env):
-                return
+            return bool(expressions.evaluate(self.condition.node, env))
         except (Unbound, Incomputable):
-            return
-        for fault in self.rule.judge(call):
-            yield replace(fault, message=f"{fault.message} (when {self.condition.text})")
+            return False
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        if self.applies(call.env):
+            for fault in self.rule.judge(call):
+                yield self.qualified(fault)
+
+    def qualified(self, fault: Violation) -> Violation:
+        return replace(fault, message=f"{fault.message} (when {self.condition.text})")
 
 
 def when(condition: str, then: Rule | str, *, id: str = "", hint: str | None = None) -> When:

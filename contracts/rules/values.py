@@ -8,11 +8,10 @@ from typing import Any
 
 from ..contents import condition as language
 from ..contents.condition import Condition
-from ..contents.evaluate import Unjudgeable
+from ..contents.evaluate import Unjudgeable, has_contents
 from ..contents.offence import Offence, find
 from ..errors import ContractDefinitionError, Violation
 from ..expressions import Incomputable, Unbound
-from ..tensors import has_contents
 from .base import Call, Code, Names, Rule, format_fix
 
 
@@ -40,7 +39,7 @@ class Values(Rule):
         for name in condition.tensors:
             if name not in names.single:
                 raise ContractDefinitionError(f"{name!r} holds several tensors, {what}")
-        for name in sorted(condition.names - set(condition.tensors)):
+        for name in sorted((condition.names | condition.asked) - set(condition.tensors)):
             if name not in names.axes | names.arguments | names.variadic:
                 raise ContractDefinitionError(
                     f"{name!r} is neither an axis nor an argument, {what}"

@@ -284,7 +284,7 @@ def combine(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     function = st.sampled_from(["min", "max", "cdiv"])
     return st.one_of(
         st.tuples(inner, binary, inner).map(lambda t: f"({t[0]}) {t[1]} ({t[2]})"),
-        st.tuples(inner, binary, inner, binary, inner).map(" ".join),
+        st.tuples(leaves, binary, leaves, binary, leaves, binary, leaves).map(" ".join),
         st.tuples(inner, compare, inner).map(lambda t: f"({t[0]}) {t[1]} ({t[2]})"),
         st.tuples(inner, compare, inner, compare, inner).map(
             lambda t: f"({t[0]}) {t[1]} ({t[2]}) {t[3]} ({t[4]})"
