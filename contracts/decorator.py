@@ -21,6 +21,7 @@ from .rules.about import About
 from .rules.base import Rule
 
 C = TypeVar("C")
+M = TypeVar("M", bound=torch.nn.Module)
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
@@ -217,14 +218,22 @@ class Contracted(Generic[P, R_co]):
 
 class _Decorator(Protocol):
     @overload
-    def __call__(self, function: type[C], /) -> type[C]: ...
+    def __call__(self, function: type[C], /) -> type[C]: ...  # type: ignore[overload-overlap]
+    @overload  # what overrides Module.forward, and what classmethod takes, has to be a function
+    def __call__(
+        self, function: Callable[Concatenate[M, P], R], /
+    ) -> Callable[Concatenate[M, P], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[type[C], P], R], /
+    ) -> Callable[Concatenate[type[C], P], R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Contracted[P, R]: ...
     def __call__(self, function: Any, /) -> Any: ...
 
 
 @overload
-def contract(function: type[C], /) -> type[C]: ...
+def contract(function: type[C], /) -> type[C]: ...  # type: ignore[overload-overlap]
 @overload
 def contract(
     *rules: Rule | About | str,

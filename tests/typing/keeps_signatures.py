@@ -13,7 +13,7 @@ from typing import assert_type
 from jaxtyping import Float32
 from torch import Tensor, nn
 
-from contracts import contract, same_device
+from contracts import Contract, contract, same_device
 
 
 @contract
@@ -58,6 +58,12 @@ async def stream(x: Float32[Tensor, "n"]) -> AsyncIterator[Tensor]:
     yield x
 
 
+@contract
+class Window:
+    def __init__(self, weights: Float32[Tensor, "n"]) -> None:
+        self.weights = weights
+
+
 async def calls(x: Tensor) -> None:
     assert_type(bare(x), Tensor)
     assert_type(bare(x, scale=2.0), Tensor)
@@ -68,12 +74,16 @@ async def calls(x: Tensor) -> None:
     assert_type(await later(x), Pair)
     async for piece in stream(x):
         assert_type(piece, Tensor)
+    assert_type(Window(x), Window)
+    assert_type(bare.contract, Contract)
+    assert_type(with_rules.contract.accepts(x, scale=2.0), bool)
 
 
 def wrong_calls(x: Tensor) -> None:
     bare(x, "2")  # type: ignore[arg-type]
     bare(y=x)  # type: ignore[call-arg]
     with_rules(x)  # type: ignore[call-arg]
-    with_rules(x, 2.0)  # type: ignore[call-arg, misc]
+    with_rules(x, 2.0)  # type: ignore[call-arg]
     Scaled().forward(x)  # type: ignore[call-arg]
     Scaled.twice(2)  # type: ignore[arg-type]
+    Window(2)  # type: ignore[arg-type]
