@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from .modes import current_mode, mode
     from .rules import (
         Rule,
-        about,
         aligned,
         contiguous,
-        custom,
         device,
         dtype,
         no_grad,
@@ -26,9 +24,11 @@ if TYPE_CHECKING:
         same_device,
         same_dtype,
         unit_stride,
-        values,
         when,
     )
+    from .rules.about import about  # from `.rules`, type checkers would take it for its module
+    from .rules.custom import custom
+    from .rules.values import values
 else:
     _HOMES = {
         "Contract": "decorator",
