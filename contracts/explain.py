@@ -19,7 +19,9 @@ from .errors import ContractError, Violation
 from .expressions import Incomputable, Unbound
 from .model import Argument, Declaration
 from .reference import explain_command
+from .rules.expression import When
 from .rules.tensor import dtype_fault
+from .rules.values import Values
 from .spec import (
     AnySpec,
     ItemsSpec,
@@ -447,6 +449,31 @@ def violations(declaration: Declaration, arguments: dict[str, Any]) -> tuple[Vio
     judgement = Judgement(declaration, arguments)
     judgement.run()
     return tuple(judgement.found)
+
+
+def violations_of_contents(
+    declaration: Declaration, arguments: dict[str, Any]
+) -> tuple[Violation, ...]:
+    """The broken rules on contents, of a call that breaks no other. Reads tensors, and waits."""
+    judgement = Judgement(declaration, arguments)
+    judgement.run()
+    judgement.found.clear()
+    for condition, rule in contents_rules(declaration):
+        if condition is None or condition.applies(judgement.env):
+            for fault in rule.judge_contents(judgement):
+                judgement.report(fault if condition is None else condition.qualified(fault))
+    return tuple(judgement.found)
+
+
+def contents_rules(declaration: Declaration) -> list[tuple[When | None, Values]]:
+    """The rules on contents, each with the condition that it stands under."""
+    found: list[tuple[When | None, Values]] = []
+    for rule in declaration.rules:
+        if isinstance(rule, Values):
+            found.append((None, rule))
+        elif isinstance(rule, When) and isinstance(rule.rule, Values):
+            found.append((rule, rule.rule))
+    return found
 
 
 def violations_of_result(

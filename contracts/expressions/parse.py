@@ -34,13 +34,21 @@ _COMPARE = {
 }
 
 
-def parse(text: str, placeholders: Mapping[str, Name] | None = None) -> Node:
-    """Read one expression; `placeholders` maps identifiers to names that Python cannot spell."""
+def parse(
+    text: str,
+    placeholders: Mapping[str, Name] | None = None,
+    more_functions: Mapping[str, int] | None = None,
+) -> Node:
+    """Read one expression; `placeholders` maps identifiers to names that Python cannot spell.
+
+    `more_functions` gives the names and operand counts of functions that only some expressions
+    may call.
+    """
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:
         raise ContractDefinitionError(f"cannot read the expression {text!r}: {error}") from None
-    return _Reader(text, placeholders or {}).read(tree.body)
+    return _Reader(text, placeholders or {}, more_functions or {}).read(tree.body)
 
 
 def is_condition(node: Node) -> bool:
@@ -61,6 +69,7 @@ def is_condition(node: Node) -> bool:
 class _Reader:
     text: str
     placeholders: Mapping[str, Name]
+    more_functions: Mapping[str, int]
 
     def fail(self, what: str) -> ContractDefinitionError:
         return ContractDefinitionError(f"{what} in the expression {self.text!r}")
@@ -120,11 +129,11 @@ class _Reader:
             if takes_dim and not isinstance(_constant(operands[1]), int):
                 raise self.fail(f"{name} takes a constant axis")
             return Call(name, operands)
-        if name not in NUMERIC_FUNCTIONS:
+        if name not in NUMERIC_FUNCTIONS and name not in self.more_functions:
             raise self.fail(f"unknown function {name!r}")
         if name == "len" and not (len(args) == 1 and isinstance(args[0], ast.Name)):
             raise self.fail("len takes the name of an argument or of a variadic axis")
-        arity = NUMERIC_FUNCTIONS[name][1]
+        arity = self.more_functions.get(name) or NUMERIC_FUNCTIONS[name][1]
         if len(args) != arity if arity is not None else len(args) < 2:
             raise self.fail(f"{name} takes {arity or 'two or more'} operands, not {len(args)}")
         return Call(name, tuple(self.read(arg) for arg in args))
