@@ -12,9 +12,11 @@ from .spec import AnySpec
 def describe(declaration: Declaration) -> str:
     """What the contract demands, as Markdown: arguments, and rules with their ids."""
     lines = ["Contract:", ""]
-    for argument in declaration.arguments:
-        if not isinstance(argument.spec, AnySpec):
-            lines.append(f"- `{argument.name}`: `{argument.spec.text}`")
+    lines += [
+        f"- `{argument.name}`: `{argument.spec.text}`"
+        for argument in declaration.arguments
+        if not isinstance(argument.spec, AnySpec)
+    ]
     if declaration.rules:
         lines += ["", "Rules:", ""]
         lines += [describe_rule(rule) for rule in declaration.rules]

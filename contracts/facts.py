@@ -25,6 +25,7 @@ from .spec import (
     TupleSpec,
     UnionSpec,
     ValueSpec,
+    tensor_specs,
 )
 
 Kind = Literal["type", "dtype", "rank", "axis"]
@@ -114,3 +115,19 @@ def check_notes(declaration: Declaration) -> None:
             )
         if named.count(name) > 1:
             raise ContractDefinitionError(f"about: {name!r} is annotated twice")
+
+
+def places(declaration: Declaration) -> dict[str, tuple[str, int | None]]:
+    """Where each axis gets its size: an argument and the position of its axis, counted from the
+    end after a variadic one; without a position, an int argument of the same name."""
+    found: dict[str, tuple[str, int | None]] = {axis: (axis, None) for axis in declaration.sizes}
+    for argument in (a for kind in by_kind(declaration.arguments) for a in kind):
+        items = "" if isinstance(argument.inner, TensorSpec | UnionSpec) else "[0]"
+        for tensor in tensor_specs(argument.spec):
+            for position, axis in enumerate(tensor.shape.axes):
+                if isinstance(axis, Named | Variadic) and axis.name is not None:
+                    variadic = tensor.shape.variadic
+                    after = variadic is not None and position > variadic
+                    index = position - len(tensor.shape.axes) if after else position
+                    found.setdefault(axis.name, (argument.name + items, index))
+    return found

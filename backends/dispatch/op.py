@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+import torch
+
 from contracts import Contract, ContractDefinitionError, Rule, modes, no_grad
 from contracts import outputs as language_outputs
 from contracts.compiler import compile_sizes, compile_wrapper
@@ -18,12 +20,13 @@ from contracts.rules.tensor import NoGrad
 
 from . import library
 from .demands import current, known_ops
+from .errors import Reason
 from .library import Gradient
 from .narrowing import axis_sources, compile_route, narrow, tensor_arguments
 from .registry import REFERENCE, Backend
 from .report import Answer, Report
 from .selection import Selection
-from .target import Need, target_of
+from .target import Need, assume_target, target_of
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -139,6 +142,25 @@ class Op(Generic[P, R_co]):
     def backends(self) -> tuple[str, ...]:
         """Names of the backends, by falling priority."""
         return tuple(backend.name for backend in self._selection.backends)
+
+    @property
+    def registered(self) -> tuple[Backend, ...]:
+        """The backends as data: their rules, and what they need of a device."""
+        return self._selection.backends
+
+    def availability(self, device: str | torch.device) -> dict[str, tuple[Reason, ...]]:
+        """What speaks against each backend on a device, whatever the call; imports those that
+        nothing speaks against."""
+        target = target_of(torch.device(device))
+        found = {}
+        for backend in self.registered:
+            reasons = tuple(backend.refusals_of_target(target))
+            if not reasons and (failure := backend.load()) is not None:
+                reasons = (Reason(backend.name, "import", failure),)
+            found[backend.name] = reasons
+        return found
+
+    assume_target = staticmethod(assume_target)
 
     @property
     def reference(self) -> Callable[P, R_co]:

@@ -34,7 +34,9 @@ DTYPES = (
     *(torch.int16, torch.int8, torch.complex128),
     *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2),
 )
-HARMLESS = frozenset({"layout", "offset", "device", "gradient", "overlap", "container"})
+PARTS_OF_COMPLEX = (torch.float16, torch.float32, torch.float64)
+"""Dtypes of which a lazy negative view is met in practice: as `z.conj().imag`."""
+HARMLESS = frozenset({"layout", "negative", "offset", "device", "gradient", "overlap", "container"})
 """Kinds of edits that are worth a test where they break nothing."""
 
 
@@ -135,6 +137,8 @@ def _of_tensor(spec: Spec, tensor: TensorPlan, path: Path, plan: Plan) -> Iterat
             )
     for what, strides in layouts(shape):
         yield edit("layout", what, strides=strides)
+    if tensor.dtype in PARTS_OF_COMPLEX:
+        yield edit("negative", "as a lazy negative view", negative=True)
     yield edit("offset", "one element past an aligned address", offset=1)
     for device in ("meta", "cpu", "cuda:1", "cuda"):
         elsewhere = torch.device(device) != torch.device(tensor.device)
@@ -188,7 +192,8 @@ def _distance(a: torch.dtype, b: torch.dtype) -> tuple[bool, bool, int]:
 
 def _other_sizes(size: int) -> Iterator[tuple[str, int]]:
     yield from (("larger", size + 1), ("larger", 2 * size or 2), ("larger", size + 2))
-    yield from (("smaller", n) for n in (size - 1, size // 2, 1, 0) if 0 <= n < size)
+    # Half first: heads that were grouped, or sharded over two ranks.
+    yield from (("smaller", n) for n in (size // 2, size - 1, 1, 0) if 0 <= n < size)
 
 
 def layouts(shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import BFloat16, Float32
 from torch import Tensor
 
-from contracts import contract, rule, same_device, unit_stride
+from contracts import about, contract, rule, same_device, unit_stride
 
 Image = BFloat16[Tensor, "batch img_len num_heads head_dim"]
 Text = BFloat16[Tensor, "batch txt_len num_heads head_dim"]
@@ -55,6 +55,50 @@ def packed_outputs(
             "QKV last dimensions must be contiguous",
             "cos and sin must be CUDA and last-dim contiguous",
         ),
+    ),
+    about(
+        "img_k-num_heads",
+        "img_v-num_heads",
+        hint="repeat the heads of grouped keys and values before the pack",
+        note="Grouped-query or multi-query attention, whose keys and values have fewer heads than "
+        "the queries.",
+        upstream=("image QKV shapes must match",),
+    ),
+    about(
+        *(f"img_{x}-{axis}" for x in "kv" for axis in ("batch", "img_len", "head_dim")),
+        hint="image queries, keys and values go into one buffer: cut them from one projection",
+        upstream=("image QKV shapes must match",),
+    ),
+    about(
+        *(f"txt_{x}-{axis}" for x in "qkv" for axis in ("batch", "num_heads", "head_dim")),
+        "txt_k-txt_len",
+        "txt_v-txt_len",
+        hint="text queries, keys and values follow the image tokens in one buffer",
+        upstream=("text QKV shapes must match",),
+    ),
+    about(
+        *(f"{part}_{x}-rank" for part in ("img", "txt") for x in "qkv"),
+        hint="unflatten heads and channels first: [B, S, H * D] becomes [B, S, H, D]",
+        upstream=("QKV tensors must have shape [B, S, H, D]",),
+    ),
+    about(
+        *(f"{part}_{x}-dtype" for part in ("img", "txt") for x in "qkv"),
+        note="An operand that a normalisation or an earlier rotation left in float32.",
+        upstream=("QKV tensors must be CUDA bfloat16 tensors",),
+    ),
+    about(
+        "cos-axis1",
+        "sin-axis1",
+        hint="one column for each pair of elements: half of head_dim, not repeated to all of it",
+        note="Tables in the layout of other models, where each angle stands twice.",
+        upstream=("cos/sin shape does not cover image tokens and head_dim",),
+    ),
+    about(
+        "cos-rank",
+        "sin-rank",
+        "sin-table_len",
+        hint="cos and sin are one table each for all batches and heads",
+        upstream=("cos and sin must have matching [S, D/2] shapes",),
     ),
     outputs=packed_outputs,
 )

@@ -7,6 +7,7 @@ from jaxtyping import BFloat16, Float8e4m3fn, Float32, Int32
 from torch import Tensor
 
 from contracts import (
+    about,
     contiguous,
     contract,
     no_grad,
@@ -72,7 +73,10 @@ def result_buffers(
         fix="topk_length = torch.full(({s_q},), {topk}, dtype=torch.int32, device=q.device)",
         hint="a length of topk keeps every lane",
     ),
-    same_device(id="same-device"),
+    same_device(
+        id="same-device",
+        upstream=("indices must be on q's device (.+?), got (.+?)",),
+    ),
     contiguous(
         "q",
         "indices",
@@ -84,8 +88,14 @@ def result_buffers(
         "max_logits",
         "lse",
         id="contiguous",
+        upstream=("q must be contiguous", "indices must be contiguous"),
     ),
-    unit_stride("kv", id="kv-last-axis-contiguous", hint="rows may lie any distance apart"),
+    unit_stride(
+        "kv",
+        id="kv-last-axis-contiguous",
+        hint="rows may lie any distance apart",
+        upstream=("kv must be contiguous",),
+    ),
     no_grad(
         "q",
         "kv",
@@ -98,6 +108,26 @@ def result_buffers(
     no_overlap("out", "max_logits", "lse", id="buffers-disjoint"),
     values("0 <= topk_length <= topk", id="topk_length-range"),
     values("-1 <= indices < s_kv", id="indices-range"),
+    about(
+        "kv-d_qk",
+        hint="allocate the cache with the width that the queries have, or the other way round",
+        note="Model variants with and without the 64 rotary columns; a cache whose width comes "
+        "from another configuration than the attention's; tensor parallelism that halves one of "
+        "the two.",
+        upstream=("kv d_qk must match q d_qk=(.+?), got (.+?)",),
+    ),
+    about(
+        "kv-h_kv",
+        hint="latent attention has one key head for all query heads",
+        upstream=("sparse_mla_q8kv8_prefill_fwd requires h_kv=1, got (.+?)",),
+    ),
+    about("q-dtype", upstream=("q must be torch.float8_e4m3fn, got (.+?)",)),
+    about("kv-dtype", upstream=("kv must be torch.float8_e4m3fn, got (.+?)",)),
+    about("indices-dtype", note="torch.topk and most index arithmetic give int64."),
+    about(
+        "attn_sink-h_q",
+        hint="one sink for each head of q, padded heads included",
+    ),
     outputs=result_buffers,
 )
 def sparse_mla_q8kv8_prefill_fwd(
