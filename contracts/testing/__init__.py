@@ -11,14 +11,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .comparing import Comparison, compare
+    from .strategies import broken_calls, calls
     from .suite import Case, Defect, Suite, generate
     from .verdict import assert_contract
 else:
     _HOMES = {
         "Case": "suite",
+        "Comparison": "comparing",
         "Defect": "suite",
         "Suite": "suite",
         "assert_contract": "verdict",
+        "broken_calls": "strategies",
+        "calls": "strategies",
+        "compare": "comparing",
         "generate": "suite",
     }
 
@@ -31,4 +37,14 @@ else:
         return value
 
 
-__all__ = ["Case", "Defect", "Suite", "assert_contract", "generate"]
+__all__ = [
+    "Case",
+    "Comparison",
+    "Defect",
+    "Suite",
+    "assert_contract",
+    "broken_calls",
+    "calls",
+    "compare",
+    "generate",
+]

@@ -41,6 +41,8 @@ class TensorPlan:
     requires_grad: bool = False
     fill: float = 0
     kind: type = torch.Tensor
+    negative: bool = False
+    """A lazy negative view: its memory holds the negated values."""
 
     @property
     def numel(self) -> int:
@@ -80,6 +82,8 @@ class TensorPlan:
         return self._finish(x)
 
     def _finish(self, x: torch.Tensor) -> torch.Tensor:
+        if self.negative:
+            x = torch._neg_view(x)
         if issubclass(self.kind, torch.nn.Parameter):
             return torch.nn.Parameter(x, requires_grad=self.requires_grad)
         if self.kind is not torch.Tensor:
@@ -108,6 +112,8 @@ class TensorPlan:
         else:
             memory = self._filled((self.extent,), options)
             text = f"{memory}.as_strided({self.shape}, {self.dense_strides()}, {self.offset})"
+        if self.negative:
+            text = f"torch._neg_view({text})"
         if issubclass(self.kind, torch.nn.Parameter):
             return f"torch.nn.Parameter({text}, requires_grad={self.requires_grad})"
         if self.kind is not torch.Tensor:

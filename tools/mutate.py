@@ -1,0 +1,248 @@
+"""Mutation proof of the testing kit: a contract that lost or turned a demand is found out.
+
+    python tools/mutate.py
+
+Each rule and each fact of an annotation is dropped, and inverted, in every contract of the
+repository's operations and examples; rules over several arguments also lose one at a time. The
+tests generated from the original contract then run against the mutant. A mutant that they do not
+notice is printed, and makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT)]
+
+from contracts import Contract, Violation, explain  # noqa: E402
+from contracts.axes import ANY_SHAPE, Anonymous, Axis, Computed, Fixed, Named, Variadic  # noqa: E402
+from contracts.expressions import Binary, Const, Name  # noqa: E402
+from contracts.facts import Fact, facts  # noqa: E402
+from contracts.model import Declaration  # noqa: E402
+from contracts.rules.base import Call, Code, Rule  # noqa: E402
+from contracts.rules.tensor import TensorRule  # noqa: E402
+from contracts.spec import (  # noqa: E402
+    ItemsSpec,
+    OptionalSpec,
+    Spec,
+    TensorSpec,
+    TupleSpec,
+    UnionSpec,
+    ValueSpec,
+)
+from contracts.testing.suite import Suite, contents_rules, generate  # noqa: E402
+from contracts.testing.verdict import Subject, Trial  # noqa: E402
+
+STRANGER = ValueSpec("str", str, (str,))
+"""A type that no argument of the contracts here has."""
+UNLIKELY = (torch.complex128,)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A declaration with one demand less, or one turned around."""
+
+    demand: str
+    """The id of the rule or fact."""
+    how: str
+    declaration: Declaration
+
+
+@dataclass(frozen=True)
+class Inverted(Rule):
+    """Broken exactly where another rule holds."""
+
+    rule: Rule | None = None
+    declaration: Declaration | None = None
+
+    @property
+    def pointers(self) -> bool:  # type: ignore[override]
+        assert self.rule is not None
+        return self.rule.pointers
+
+    def judge(self, call: Call) -> Iterator[Violation]:
+        assert self.rule is not None
+        if not list(self.rule.judge(call)):
+            yield Violation(self.id, f"not: {self.rule.text}")
+
+    def emit(self, code: Code) -> None:
+        assert self.rule is not None
+        assert self.declaration is not None
+        alone = replace(self.declaration, rules=(self.rule,))
+        names = [argument.name for argument in alone.arguments]
+
+        def breaks(*values: Any) -> bool:
+            found = explain.violations(alone, dict(zip(names, values, strict=True)))
+            return any(fault.rule == self.id for fault in found)
+
+        code.require(f"{code.constant(breaks, 'breaks')}({', '.join(map(code.name, names))})")
+
+
+def mutants(declaration: Declaration) -> Iterator[Mutant]:
+    """Every demand of a contract dropped, and inverted; rules on contents apart."""
+    unjudged = contents_rules(declaration)
+    for rule in declaration.rules:
+        if rule.id not in unjudged:
+            yield from _of_rule(declaration, rule)
+    for fact in facts(declaration):
+        for how, change in _of_fact(fact):
+            arguments = tuple(
+                replace(argument, spec=_rewritten(argument.spec, argument.name, fact.label, change))
+                if argument.name == fact.argument
+                else argument
+                for argument in declaration.arguments
+            )
+            yield Mutant(fact.id, how, replace(declaration, arguments=arguments))
+
+
+def _of_rule(declaration: Declaration, rule: Rule) -> Iterator[Mutant]:
+    def instead(*rules: Rule) -> Declaration:
+        kept = [other if other is not rule else None for other in declaration.rules]
+        place = kept.index(None)
+        found = [*declaration.rules[:place], *rules, *declaration.rules[place + 1 :]]
+        return replace(declaration, rules=tuple(found))
+
+    yield Mutant(rule.id, "dropped", instead())
+    inverted = Inverted(id=rule.id, rule=rule, declaration=declaration)
+    yield Mutant(rule.id, "inverted", instead(inverted))
+    if isinstance(rule, TensorRule) and len(rule.names) > 1:
+        for name in rule.names:
+            rest = tuple(other for other in rule.names if other != name)
+            yield Mutant(rule.id, f"without {name}", instead(replace(rule, names=rest)))
+
+
+Change = Callable[[Spec], Spec]
+
+
+def _of_fact(fact: Fact) -> Iterator[tuple[str, Change]]:
+    match fact.kind:
+        case "type":
+            yield "dropped", lambda spec: UnionSpec((spec, STRANGER))
+            yield "inverted", lambda spec: STRANGER
+        case "dtype":
+            yield "dropped", _tensor(lambda spec: replace(spec, dtypes=None))
+            yield "inverted", _tensor(lambda spec: replace(spec, dtypes=UNLIKELY))
+        case "rank":
+            if isinstance(fact.spec, TensorSpec) and fact.spec.shape.variadic is None:
+                yield "dropped", _axes(lambda axes: (Variadic(), *axes))
+            yield "inverted", _axes(lambda axes: (Anonymous(), *axes))
+        case "axis":
+            place, axis = fact.index, fact.axis
+            assert place is not None
+            assert axis is not None
+            anything: Axis = Variadic() if isinstance(axis, Variadic) else Anonymous()
+            yield "dropped", _axes(lambda axes: _with_axis(axes, place, anything))
+            if (larger := _larger(axis)) is not None:
+                yield "inverted", _axes(lambda axes: _with_axis(axes, place, larger))
+
+
+def _larger(axis: Axis) -> Axis | None:
+    match axis:
+        case Fixed(size=size):
+            return replace(axis, size=size + 1)
+        case Named(name=name):
+            return Computed(Binary("+", Name(name), Const(1)))
+        case Computed(expression=expression):
+            return replace(axis, expression=Binary("+", expression, Const(1)))
+    return None
+
+
+def _with_axis(axes: tuple[Axis, ...], place: int, axis: Axis) -> tuple[Axis, ...]:
+    changed = list(axes)
+    changed[place] = axis
+    return tuple(changed)
+
+
+def _axes(change: Callable[[tuple[Axis, ...]], tuple[Axis, ...]]) -> Change:
+    return _tensor(
+        lambda spec: replace(spec, shape=replace(ANY_SHAPE, axes=change(spec.shape.axes)))
+    )
+
+
+def _tensor(change: Callable[[TensorSpec], TensorSpec]) -> Change:
+    def changed(spec: Spec) -> Spec:
+        assert isinstance(spec, TensorSpec)
+        return change(spec)
+
+    return changed
+
+
+def _rewritten(spec: Spec, label: str, wanted: str, change: Change) -> Spec:
+    """The spec with `change` at the part that a fact's label names."""
+    match spec:
+        case OptionalSpec(inner=inner):
+            return OptionalSpec(_rewritten(inner, label, wanted, change))
+        case _ if label == wanted:
+            return change(spec)
+        case ItemsSpec(item=item):
+            return replace(spec, item=_rewritten(item, f"{label}[]", wanted, change))
+        case TupleSpec(items=items):
+            return replace(
+                spec,
+                items=tuple(
+                    _rewritten(item, f"{label}[{index}]", wanted, change)
+                    for index, item in enumerate(items)
+                ),
+            )
+    return spec
+
+
+def noticed(mutant: Mutant, suite: Suite) -> bool:
+    """Whether some test of the original contract fails against the mutant."""
+    subject = Subject(Contract(mutant.declaration), {})
+    about, others = [], []
+    for case in suite.cases:
+        (about if case.breaks in (mutant.demand, None) else others).append(case)
+    # A dropped demand shows in a call that breaks it, an inverted one in any legal call.
+    about.sort(key=lambda case: (case.breaks is None) is (mutant.how != "inverted"))
+    return any(_fails(Trial(subject, case)) for case in (*about, *others))
+
+
+def _fails(trial: Trial) -> bool:
+    try:
+        trial.check()
+    except AssertionError:
+        return True
+    return False
+
+
+def repository_contracts() -> dict[str, Contract]:
+    """The contracts of every operation, and of the examples that test themselves."""
+    import backends
+
+    found = {
+        op.contract.name: op.contract
+        for op in vars(backends).values()
+        if isinstance(op, backends.Op)
+    }
+    example = importlib.import_module("examples.test_my_op")
+    return {**found, example.my_op.contract.name: example.my_op.contract}
+
+
+def main() -> int:
+    survivors = 0
+    for name, contract in repository_contracts().items():
+        start = time.perf_counter()
+        suite = generate(contract.declaration)
+        made = list(mutants(contract.declaration))
+        missed = [mutant for mutant in made if not noticed(mutant, suite)]
+        seconds = time.perf_counter() - start
+        print(f"{name}: {len(made) - len(missed)} of {len(made)} mutants noticed, {seconds:.1f} s")
+        for mutant in missed:
+            print(f"  not noticed: {mutant.demand} {mutant.how}")
+        survivors += len(missed)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
