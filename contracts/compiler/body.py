@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from .. import expressions
-from ..axes import Anonymous, Axis, Computed, Fixed, Named, Variadic
+from ..axes import ANY_SHAPE, Anonymous, Axis, Computed, Fixed, Named, Variadic
 from ..binding import (
     axis_names,
     broadcast_names,
@@ -97,6 +97,8 @@ class Body(Code):
         kind = self.constant(spec.array_type, spec.array_type.__name__)
         if spec.array_type is not torch.Tensor or x not in self.strided_by_rule:
             return self.isinstance(x, kind)
+        if spec.shape == ANY_SHAPE:  # no read of a shape will tell a strided nested tensor
+            return f"{self.isinstance(x, kind)} and {self.constant(is_strided, 'is_strided')}({x})"
         plain = self.constant(PLAIN_TYPES, "PLAIN_TYPES")
         slow = self.constant(is_strided, "is_strided")
         own = f"{self.builtin('type')}({x})"

@@ -43,7 +43,8 @@ class MemoryRule(TensorRule):
             return None
         fix = None
         if "lazy" in reason:
-            fix = f"{label} = {label}.resolve_{'conj' if 'conjugate' in reason else 'neg'}()"
+            conjugate = ".resolve_conj()" if x.is_conj() else ""
+            fix = f"{label} = {label}{conjugate}{'.resolve_neg()' if x.is_neg() else ''}"
         return self.violation(
             call,
             f"{label} is {reason}, expected plain strided memory",
@@ -250,7 +251,9 @@ def disjoint(named: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     mine = list(each_tensor(named))
     extents = [extent(x) for x in (*mine, *each_tensor(others))]
     return not any(
-        overlaps_itself(x) or any(overlap(extents[index], y) for y in extents[index + 1 :])
+        misread(x) is not None
+        or overlaps_itself(x)
+        or any(overlap(extents[index], y) for y in extents[index + 1 :])
         for index, x in enumerate(mine)
     )
 
