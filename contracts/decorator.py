@@ -297,7 +297,7 @@ def contract(
 def _document(decorated: Any) -> None:
     """Put the contract's description at the end of the docstring."""
     function = getattr(decorated, "__func__", decorated)
-    owner = function.__init__ if isinstance(function, type) else function
+    owner: Any = vars(function)["__init__"] if isinstance(function, type) else function
     function.__doc__ = describe.appended(function.__doc__, owner.contract.declaration)
 
 
@@ -307,8 +307,9 @@ def _is_decoratable(value: Any) -> bool:
 
 def _caller_names() -> dict[str, Any]:
     """The local names that a string annotation may mean, the nearest scope first to win."""
-    frame: FrameType | None = sys._getframe(2)
-    module = frame.f_globals
+    caller = sys._getframe(2)
+    module = caller.f_globals
+    frame: FrameType | None = caller
     scopes = []
     while frame is not None and frame.f_globals is module and frame.f_locals is not module:
         scopes.append(frame.f_locals)
@@ -349,7 +350,7 @@ def _decorate_class(
             "the class that defines __init__"
         )
     declaration = declare(init, rules, localns, outputs, name or cls.__qualname__, owner=cls)
-    cls.__init__ = _enforce(declaration, init, mode)  # type: ignore[misc]
+    cls.__init__ = _enforce(declaration, init, mode)  # type: ignore[method-assign]
     return cls
 
 

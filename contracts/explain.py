@@ -176,7 +176,7 @@ class Judgement:
 
     def wrong_type(self, spec: Spec, value: Any, label: str, rule: str) -> Violation:
         self.refused_names |= {_root(label), f"{_root(label)}:type"}
-        advice = {}
+        advice: dict[str, Any] = {}
         if isinstance(spec, TensorSpec) and type(value).__module__ == "numpy":
             advice = {"fix": f"{label} = torch.from_numpy({label})"}
         return Violation(

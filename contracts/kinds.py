@@ -22,7 +22,7 @@ from .tensors import PLAIN_TYPES
 try:
     from torch._C._dynamo.guards import TensorGuards
 except ImportError:
-    TensorGuards = None
+    TensorGuards = None  # type: ignore[assignment,misc]
 
 LEARNED = 32  # kinds that one cache learns before it keeps what it has
 
@@ -53,7 +53,7 @@ class Kinds:
         self._left -= 1
         if self._gradless and any(x is not None and x.requires_grad for x in tensors):
             return
-        any_size = [[None] * x.ndim for x in tensors if x is not None]
+        any_size: list[Any] = [[None] * x.ndim for x in tensors if x is not None]
         self.same = TensorGuards(
             *tensors, dynamic_dims_sizes=any_size, dynamic_dims_strides=any_size
         ).check

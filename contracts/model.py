@@ -117,6 +117,13 @@ class Declaration:
         return tuple(seen)
 
 
+def stars(parameter: inspect.Parameter) -> str:
+    """What stands before the parameter's name in a signature and, but for keywords, in a call."""
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return "*"
+    return "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+
+
 def declare(
     function: Callable[..., Any],
     rules: tuple[Rule | About | str, ...],
@@ -208,9 +215,11 @@ def _resolve_hints(
     hints = {}
     for name, annotation in raw.items():
         try:
+            globalns, names = _field_scope(owner, name, here) if owner else here
             resolved = typing.get_type_hints(
                 types.SimpleNamespace(__annotations__={name: annotation}),
-                *(_field_scope(owner, name, here) if owner else here),
+                globalns,
+                names,
                 include_extras=True,
             )
         except ContractDefinitionError:

@@ -37,7 +37,7 @@ class TensorSpec:
     text: str
     shape: Shape
     dtypes: tuple[torch.dtype, ...] | None = None
-    array_type: type = torch.Tensor
+    array_type: type[torch.Tensor] = torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)

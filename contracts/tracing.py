@@ -50,18 +50,18 @@ def handle_of(judge: Judge) -> str:
     return handle
 
 
-def refuse(handle: str, values: tuple[Any, ...]) -> None:
+def refuse(handle: str, values: Sequence[Any]) -> None:
     """The failing branch, as it is traced."""
     torch.ops.tensor_contracts.refuse(*_flatten(values), handle)
 
 
-def judge(handle: str, values: tuple[Any, ...]) -> None:
+def judge(handle: str, values: Sequence[Any]) -> None:
     """Rules on addresses, as they are traced."""
     torch.ops.tensor_contracts.judge(*_flatten(values), handle)
 
 
 def _flatten(
-    values: tuple[Any, ...],
+    values: Sequence[Any],
 ) -> tuple[list[torch.Tensor], list[int], list[float], list[str]]:
     tensors: list[torch.Tensor] = []
     ints: list[int] = []
@@ -202,7 +202,7 @@ def _traced_class() -> type[ContractError]:
             self.add_to_stats()
 
         def __reduce__(self) -> tuple[Any, ...]:
-            return ContractError, (self.function, self.violations, self.arguments, self.explain)
+            return ContractError, self.args_of()
 
     TracedContractError.__name__ = ContractError.__name__
     TracedContractError.__qualname__ = ContractError.__qualname__
@@ -212,4 +212,4 @@ def _traced_class() -> type[ContractError]:
 
 def traced(error: ContractError) -> ContractError:
     """The error in the form that a trace lets through."""
-    return _traced_class()(error.function, error.violations, error.arguments, error.explain)
+    return _traced_class()(*error.args_of())

@@ -12,12 +12,13 @@ from .. import expressions
 from ..axes import Computed, Fixed, Named
 from ..expressions import Binary, Name, Node
 from ..facts import Fact, places
-from ..model import Declaration
+from ..model import Declaration, stars
 from ..rules.base import Rule
 from ..rules.expression import Expression
 from ..rules.memory import Aligned, Contiguous, UnitStride
 from ..rules.presence import Requires
 from ..rules.tensor import Device, Dtype, NoGrad, SameDevice, SameDtype
+from ..rules.values import Values
 from ..spec import OptionalSpec, TensorSpec, ValueSpec
 
 INDENT = "    "
@@ -80,6 +81,8 @@ def of_rule(declaration: Declaration, rule: Rule) -> str:
             given = [name for name in sorted(rule.optional) if name not in axes]
             given += [place[0] for place in _optional_places(declaration, axes)]
             return _when(given, body)
+        case Values():
+            return _contents(declaration, rule)
         case Requires(needed=needed, when=given):
             condition = f"{needed} is not None"
             return f"assert {f'{given} is None or ' if given else ''}{condition}"
@@ -106,6 +109,29 @@ def of_rule(declaration: Declaration, rule: Rule) -> str:
     if any(name not in declaration.names.single for name in rule.names):
         return judged(declaration, rule.id)
     return _each(declaration, rule.names, test)
+
+
+def _contents(declaration: Declaration, rule: Values) -> str:
+    """Elementwise where the condition is one comparison, else the contract's own judgement."""
+    node = expressions.parse(rule.source) if "(" not in rule.source else None
+    if not isinstance(node, expressions.Compare) or "in" in node.operators[-1]:
+        call = _call(f"arguments = {_function(declaration)}.contract.bind", declaration)
+        return (
+            "from contracts.explain import violations_of_contents\n\n"
+            f"{call}\n"
+            f"faults = violations_of_contents("
+            f"{_function(declaration)}.contract.declaration, arguments)\n"
+            f'assert all(fault.rule != "{rule.id}" for fault in faults)'
+        )
+    sides = [python(operand) for operand in node.operands]
+    parts = [
+        f"({left} {operator} {right})"
+        for left, operator, right in zip(sides, node.operators, sides[1:], strict=False)
+        if any(name in f"{left} {right}" for name in rule.resolved.tensors)
+    ]
+    body = [*_bindings(declaration, rule.plain_names), f"assert ({' & '.join(parts)}).all()"]
+    optional = [name for name in rule.resolved.tensors if name in declaration.names.optional]
+    return _when(optional, body)
 
 
 def judged(declaration: Declaration, rule: str) -> str:
@@ -154,9 +180,8 @@ def _call(function: str, declaration: Declaration, indent: str = "") -> str:
     """The call that passes every parameter under its own name."""
     parts = []
     for parameter in declaration.call_signature.parameters.values():
-        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind)
         keyword = f"{parameter.name}=" if parameter.kind is parameter.KEYWORD_ONLY else ""
-        parts.append(f"{stars or keyword}{parameter.name}")
+        parts.append(f"{stars(parameter) or keyword}{parameter.name}")
     return _wrapped(indent + function, parts, indent)
 
 

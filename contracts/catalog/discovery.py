@@ -137,7 +137,9 @@ def within(place: str) -> tuple[Subject, ...]:
 
 
 def _subject(target: Any, name: str) -> Subject:
-    holder = target.__init__ if isinstance(target, type) else target
+    holder: Any = target
+    if isinstance(target, type):
+        holder = target.__init__  # type: ignore[misc]
     contract = getattr(holder, "contract", None)
     if not isinstance(contract, Contract):
         raise NotFound(f"{name} has no contract")

@@ -113,7 +113,7 @@ def _axis(declaration: Declaration, fact: Fact) -> Words:
             source = f"the size of axis {place} of `{argument}`"
             several = isinstance(axis, Variadic)
             title = f"*{name}" if several else name
-            forms = (
+            forms: tuple[str, ...] = (
                 f"{_label(fact)} {'axes' if several else shown} ({title}) is {{actual}}, "
                 "expected {expected}",
             )

@@ -390,14 +390,6 @@ class Body(Code):
                 for rule in pointers:
                     rule.emit(self)
 
-    def tracing(self) -> str:
-        """The local that says whether Dynamo is tracing: addresses and lazy views do not trace."""
-        if not self.traced:
-            self.traced = self.local("tracing")
-            compiling = self.constant(torch.compiler.is_dynamo_compiling, "is_dynamo_compiling")
-            self.lines.insert(0, f"{'    ' * 2}{self.traced} = {compiling}()")
-        return self.traced
-
     def everything(self) -> None:
         self.arguments()
         self.rules()

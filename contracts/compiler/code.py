@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from ..axes import Axis, Fixed, Named
 from ..model import Declaration
 from ..rules.base import Rule
@@ -73,6 +75,14 @@ class Code:
                 return name
             self.variables[name] = self.local(name)
         return self.variables[name]
+
+    def tracing(self) -> str:
+        """The local that says whether Dynamo is tracing: addresses and lazy views do not trace."""
+        if not self.traced:
+            self.traced = self.local("tracing")
+            compiling = self.constant(torch.compiler.is_dynamo_compiling, "is_dynamo_compiling")
+            self.lines.insert(0, f"{'    ' * 2}{self.traced} = {compiling}()")
+        return self.traced
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -163,7 +173,7 @@ class Code:
                 if isinstance(axis, Named | Fixed) and not axis.broadcast
             ]
             if len(sizes) == 1 and len(axes) == len(spec.shape.axes):
-                factors = [self.name(axis) if isinstance(axis, str) else axis for axis in axes]
-                factors = [str(factor) for factor in [*factors, *sizes] if factor != 1]
+                known = [self.name(axis) if isinstance(axis, str) else str(axis) for axis in axes]
+                factors = [factor for factor in [*known, *map(str, sizes)] if factor != "1"]
                 return " * ".join(factors) or "1"
         return f"{self.name(name)}.nbytes"

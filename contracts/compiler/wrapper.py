@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..model import Declaration
+from ..model import Declaration, stars
 from .body import Body
 from .check import check_parameters, compile_passes, new_module
 from .module import Module
@@ -93,8 +93,7 @@ def _parameters(signature: inspect.Signature, module: Module) -> str:
             parameter.VAR_POSITIONAL,
         ):
             parts.append("*")
-        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(kind, "")
-        text = star + parameter.name
+        text = stars(parameter) + parameter.name
         if parameter.default is not parameter.empty:
             text += f"={module.constant(parameter.default, f'{parameter.name}_default')}"
         parts.append(text)
@@ -106,12 +105,9 @@ def _parameters(signature: inspect.Signature, module: Module) -> str:
 
 def _pass_on(signature: inspect.Signature) -> str:
     """The same arguments in a call."""
-    form = {
-        inspect.Parameter.VAR_POSITIONAL: "*{0}",
-        inspect.Parameter.VAR_KEYWORD: "**{0}",
-        inspect.Parameter.KEYWORD_ONLY: "{0}={0}",
-    }
     return ", ".join(
-        form.get(parameter.kind, "{0}").format(parameter.name)
+        f"{parameter.name}={parameter.name}"
+        if parameter.kind is parameter.KEYWORD_ONLY
+        else stars(parameter) + parameter.name
         for parameter in signature.parameters.values()
     )

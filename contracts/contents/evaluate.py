@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -117,7 +117,7 @@ _BINARY = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
 }
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "isfinite": lambda x: torch.isfinite(x) if isinstance(x, torch.Tensor) else math.isfinite(x),
     "isnan": lambda x: torch.isnan(x) if isinstance(x, torch.Tensor) else math.isnan(x),
     "abs": abs,

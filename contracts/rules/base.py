@@ -63,8 +63,10 @@ class Code(Protocol):
 class Call(Protocol):
     """A refused call, as a rule that judges it sees it."""
 
-    env: dict[str, Any]
-    """Axis sizes, and the arguments that are present."""
+    @property
+    def env(self) -> dict[str, Any]:
+        """Axis sizes, and the arguments that are present."""
+        ...
 
     def tensors(self, name: str) -> Iterator[tuple[str, torch.Tensor]]: ...
     def origin(self, name: str) -> str | None: ...
