@@ -8,6 +8,7 @@ to compare, and no fact.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -27,6 +28,8 @@ from .spec import (
     ValueSpec,
     tensor_specs,
 )
+
+_PACKED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 Kind = Literal["type", "dtype", "rank", "axis"]
 
@@ -54,6 +57,8 @@ def facts(declaration: Declaration) -> tuple[Fact, ...]:
     for argument in (*values, *(a for kind in by_kind(declaration.arguments) for a in kind)):
         for fact in _facts(argument, argument.spec, argument.name, bound):
             found.setdefault(fact.id, fact)
+        if declaration.signature.parameters[argument.name].kind in _PACKED:
+            found.pop(f"{argument.name}-type", None)  # Python itself packs `*args` and `**kwargs`
     order = [argument.name for argument in declaration.arguments]
     return tuple(sorted(found.values(), key=lambda fact: order.index(fact.argument)))
 

@@ -99,7 +99,8 @@ class SameDevice(TensorRule):
 
     def emit(self, code: Code) -> None:
         names = code.unsettled(self, self.names)
-        if names and (len(names) < len(self.names) or len(names) > 1):
+        alone = len(self.names) == 1 and not code.container(self.names[0])
+        if names and not alone:
             anchor = [code.anchor] if code.anchor in self.names and code.anchor not in names else []
             self.emit_for(code, (*anchor, *names))
 
