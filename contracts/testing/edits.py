@@ -7,6 +7,7 @@ rule is the test of that rule.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +37,7 @@ DTYPES = (
 )
 PARTS_OF_COMPLEX = (torch.float16, torch.float32, torch.float64)
 """Dtypes of which a lazy negative view is met in practice: as `z.conj().imag`."""
+PACKED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 HARMLESS = frozenset({"layout", "negative", "offset", "device", "gradient", "overlap", "container"})
 """Kinds of edits that are worth a test where they break nothing."""
 
@@ -53,10 +55,12 @@ class Edit:
 def edits(declaration: Declaration, plan: Plan) -> Iterator[Edit]:
     """Every single change of a call, simple ones first."""
     for argument in declaration.arguments:
-        if argument.name in plan.values:
-            value = plan.values[argument.name]
-            for edit in _of_value(argument.spec, value, (argument.name,), plan):
-                yield replace(edit, argument=argument.name)
+        name = argument.name
+        packed = declaration.signature.parameters[name].kind in PACKED
+        for edit in _of_value(argument.spec, plan.values[name], (name,), plan):
+            # Python itself packs `*args` and `**kwargs`: nothing else can stand there.
+            if not packed or type(edit.plan.values[name]) is type(plan.values[name]):
+                yield replace(edit, argument=name)
     yield from _of_all(plan)
     yield from _overlaps(plan)
 
@@ -105,6 +109,10 @@ def _of_container(
         return
     if not items:
         return
+    if isinstance(value, list | tuple):
+        longer = type(value)([*items, items[-1]])
+        yield Edit("container", f"{label} one item longer", plan.put(path, longer))
+        yield Edit("container", f"{label} one item shorter", plan.put(path, value[:-1]))
     if isinstance(value, dict):
         for stranger in strangers(spec.key) if isinstance(spec.key, ValueSpec) else ():
             if getattr(stranger, "__hash__", None) is not None:
@@ -163,15 +171,25 @@ def _overlaps(plan: Plan) -> Iterator[Edit]:
     single = [(path[0], tensor) for path, tensor in plan.tensors() if len(path) == 1]
     for index, (one, x) in enumerate(single):
         for other, y in single[index + 1 :]:
-            if not x.numel or not y.numel or x.device != "cpu" or y.device != "cpu":
+            if not (_is_plain(x) and _is_plain(y)):
                 continue
-            # A view of another dtype takes whole elements of both.
             (owner, _), (guest, small) = sorted(
                 ((one, x), (other, y)), key=lambda pair: -pair[1].nbytes
             )
             shared = replace(small, shares=owner, strides=None, offset=0)
             text = f"{one} and {other} in one memory"
             yield Edit(f"overlap {one} {other}", text, plan.put((guest,), shared))
+
+
+def _is_plain(tensor: TensorPlan) -> bool:
+    """Whether another tensor can be a view of this one's memory."""
+    return (
+        tensor.numel > 0
+        and tensor.device == "cpu"
+        and tensor.strides is None
+        and not tensor.negative
+        and not tensor.requires_grad
+    )
 
 
 def other_dtypes(spec: Spec, dtype: torch.dtype) -> list[torch.dtype]:

@@ -64,7 +64,7 @@ class TensorPlan:
         """The tensor itself; `owner` is the tensor it shares memory with."""
         if owner is not None:
             begin = owner.flatten().view(torch.uint8)[: self.nbytes]
-            return begin.view(self.dtype).view(self.shape)
+            return self._finish(begin.view(self.dtype).view(self.shape))
         dense = self.strides is None and not self.offset
         shape = self.shape if dense else (self.extent,)
         memory = torch.empty(shape, dtype=self.dtype, device=self.device)
@@ -93,7 +93,8 @@ class TensorPlan:
     def dense_strides(self) -> tuple[int, ...]:
         if self.strides is not None:
             return self.strides
-        return tuple(math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+        sizes = [max(1, size) for size in self.shape]  # as torch does where there is nothing
+        return tuple(math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
 
     def source(self, *, fake: bool = False) -> str:
         """Python that makes this tensor."""
@@ -166,6 +167,11 @@ class Plan:
         return any(not has_device(tensor.device) for tensor in tensors) or (
             sum(tensor.nbytes for tensor in tensors if tensor.device != "meta") > MEMORY_LIMIT
         )
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether every tensor has an address on this machine."""
+        return not self.fake and all(tensor.device != "meta" for _, tensor in self.tensors())
 
     def build(self, *, fake: bool | None = None, filled: bool = True) -> dict[str, Any]:
         """Fresh arguments by name. Those who look at metadata alone need no `filled` contents."""

@@ -153,7 +153,11 @@ class Problem:
         """Sizes at and beside the constants that a variable is compared with or divided by, and
         at their sums and differences: the next multiple past a limit."""
         found = set().union(
-            *(constants(node) for node in self.nodes if name in expressions.value_names(node))
+            *(
+                constants(node)
+                for node in self.nodes
+                if name in self.variables(expressions.value_names(node))
+            )
         )
         near = {c + step for c in found for step in (-1, 0, 1)}
         near |= {a + b for a in found for b in found} | {a - b for a in found for b in found}
@@ -268,6 +272,8 @@ class Problem:
         """The variables that these names depend on; a tensor depends on all that shape it."""
         found: set[str] = set()
         for name in names:
+            if name in self.form.absent:
+                continue
             if name in self.declaration.names.tensors and name not in self.domains:
                 for tensor, label in self._present(self.declaration.argument(name).inner, name):
                     for index, axis in enumerate(tensor.shape.axes):
@@ -348,7 +354,9 @@ class Problem:
                 branch = branches[min(self.form.branch, len(branches) - 1)]
                 return self._value(branch, argument, label, env)
             case ItemsSpec(container=container, item=item, key=key):
-                items = [self._value(item, argument, f"{label}[]", env)] * self.form.length
+                items = [
+                    self._value(item, argument, f"{label}[]", env) for _ in range(self.form.length)
+                ]
                 if hasattr(container, "keys"):
                     return dict(zip(_keys(key, len(items)), items, strict=True))
                 return tuple(items) if container is tuple else items

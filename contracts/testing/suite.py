@@ -24,6 +24,8 @@ from .problem import PREFERRED_DTYPES, Form, Problem
 from .search import edges
 from .solver import attempt, broken_by, judged, presences
 
+LONGEST = 16
+"""Items in a container, at most."""
 ROOMY = (4, 6, 8, 5)
 PER_RULE = 8
 """Broken calls of one expression rule that a suite keeps."""
@@ -129,16 +131,28 @@ class _Generator:
         for form in presences(self.declaration):
             for variant in self.variants(form):
                 problem = Problem(self.declaration, variant, self.given)
-                plan = attempt(problem)
-                if plan is None:
-                    continue
-                if self.record(plan, self.presence(form), kind="presence", legal=True):
+                plan = self.tried(problem, self.presence(form), kind="presence")
+                if plan is not None:
                     found.append((problem, plan))
                     break
         return found
 
+    def tried(self, problem: Problem, text: str, *, kind: str) -> Plan | None:
+        """A legal call of a form; where an expression rule forbids the form, a call that breaks
+        that rule is filed instead."""
+        plan = attempt(problem)
+        if plan is not None:
+            return plan if self.record(plan, text, kind=kind, legal=True) else None
+        for rule in self.declaration.rules:
+            broken = attempt(problem, broken=rule)
+            if broken is not None:
+                self.record(broken, text, kind=kind)
+        return None
+
     def variants(self, form: Form) -> Iterator[Form]:
-        yield form
+        """The form, then with what rules may ask for: numbers of items, a device."""
+        lengths = self.lengths()
+        yield from (replace(form, length=length) for length in lengths or [form.length])
         for rule in self.declaration.rules:
             inner = rule.rule if isinstance(rule, When) else rule
             if isinstance(inner, Device) and inner is not rule:
@@ -172,8 +186,7 @@ class _Generator:
         """Other lengths of containers, branches of unions, broadcast sizes and dtypes."""
         specs = [argument.inner for argument in self.declaration.arguments]
         variants: list[tuple[str, Form]] = []
-        if any(isinstance(spec, ItemsSpec) for spec in specs):
-            variants += [(f"{n} items", replace(form, length=n)) for n in (0, 1, 3)]
+        variants += [(f"{n} items", replace(form, length=n)) for n in self.lengths()]
         branches = max((len(s.branches) for s in specs if isinstance(s, UnionSpec)), default=0)
         variants += [
             (f"branch {n} of a union", replace(form, branch=n)) for n in range(1, branches)
@@ -189,9 +202,16 @@ class _Generator:
                 if dtype in allowed
             ]
         for text, variant in variants:
-            plan = attempt(Problem(self.declaration, variant, self.given))
-            if plan is not None:
-                self.record(plan, text, kind=f"form {text}", legal=True)
+            self.tried(Problem(self.declaration, variant, self.given), text, kind=f"form {text}")
+
+    def lengths(self) -> list[int]:
+        """How many items containers may hold, beside the numbers that rules name."""
+        names = [a.name for a in self.declaration.arguments if isinstance(a.inner, ItemsSpec)]
+        if not names:
+            return []
+        problem = Problem(self.declaration, Form(), self.given)
+        marks = [mark for name in names for mark in problem.landmarks(name) if mark <= LONGEST]
+        return list(dict.fromkeys([2, 1, 3, 0, *marks]))
 
     def boundaries(self, problem: Problem, base: Plan) -> None:
         """Sizes at and beside every constant and every comparison, inside and outside."""
