@@ -167,7 +167,7 @@ def measure(hunyuan: Signature, sparse_mla: Signature, rounds: int) -> list[Targ
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=25, help="samples per contestant")
+    parser.add_argument("--rounds", type=int, default=101, help="samples per contestant")
     parser.add_argument("--fail", action="store_true", help="fail where a target is missed")
     parser.add_argument("--micro", action="store_true", help="only what a check consists of")
     options = parser.parse_args()

@@ -38,7 +38,7 @@ class Timing:
 
 
 def interleaved(
-    timers: Mapping[str, timeit.Timer], *, rounds: int = 25, seconds_per_sample: float = 0.01
+    timers: Mapping[str, timeit.Timer], *, rounds: int = 101, seconds_per_sample: float = 0.002
 ) -> dict[str, Timing]:
     """Time every contestant once a round; a sample is as many calls as fill its time."""
     counts = {}
