@@ -13,6 +13,7 @@ from .dispatch import (
     Report,
     Target,
     assume_target,
+    registered,
     use,
 )
 from .ops.hunyuan_qkv_rope_pack.op import hunyuan_qkv_rope_pack
@@ -29,6 +30,7 @@ __all__ = [
     "Target",
     "assume_target",
     "hunyuan_qkv_rope_pack",
+    "registered",
     "sparse_mla_q8kv8_prefill_fwd",
     "use",
 ]

@@ -83,9 +83,7 @@ def empty_op(signature: Signature, label: str) -> Op[..., Any]:
     )
     if signature.name == "hunyuan":
         return Op(function, reference=pack_nothing, gradient=Gradient(no_gradient, no_gradient))
-    return Op(
-        function, reference=attend_nothing, buffers=("out", "max_logits", "lse")
-    )
+    return Op(function, reference=attend_nothing, buffers=("out", "max_logits", "lse"))
 
 
 def with_kernel(signature: Signature) -> Op[..., Any]:

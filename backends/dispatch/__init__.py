@@ -1,11 +1,11 @@
 """One contract an op, many backends: which of them serves a call, and why not the others."""
 
-from .demands import use
 from .errors import BackendWarning, NoBackendError, Reason
 from .library import Gradient
-from .op import Op
+from .op import Op, registered
 from .report import Answer, Report
-from .target import Target, assume_target
+from .setting import assume_target, use
+from .target import Target
 
 __all__ = [
     "Answer",
@@ -17,5 +17,6 @@ __all__ = [
     "Report",
     "Target",
     "assume_target",
+    "registered",
     "use",
 ]

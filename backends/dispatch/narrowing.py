@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch._C import _len_torch_dispatch_stack
@@ -25,13 +26,16 @@ from contracts.tensors import PLAIN_TYPES
 REFUSED, DIRECT, LIBRARY = 0, 1, 2
 """How a backend would serve a call: not at all, by calling it, or through the library op."""
 
-PLAIN_OR_ABSENT = PLAIN_TYPES | {type(None)}
-
 
 def is_transformed() -> bool:
     """Whether a functorch transform or forward-mode AD is active, whose tensors carry more than
     the memory that they point to."""
     return peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def are_plain(*tensors: torch.Tensor | None) -> bool:
+    """Whether these are tensors or parameters, and no subclass with a memory of its own kind."""
+    return all(x is None or type(x) in PLAIN_TYPES for x in tensors)
 
 
 def narrow(declaration: Declaration, rules: Iterable[Rule | str]) -> Declaration:
@@ -76,48 +80,87 @@ def axis_sources(declaration: Declaration) -> tuple[dict[str, str], set[str]]:
 
 
 def compile_route(
-    narrowed: Declaration, *, differentiable: bool, is_reference: bool
+    narrowed: Declaration, *, differentiable: bool, is_reference: bool, opaque: bool
 ) -> Callable[..., int]:
     """The function that says how a backend would serve a call; it takes the arguments by position.
 
-    The reference is plain torch: every transform, subclass and gradient composes with it. Other
-    backends follow pointers. They are called directly on plain tensors only, and through the
+    The reference is plain torch: every transform, subclass and gradient composes with it; under a
+    dispatch mode (fake tensors, tracing) an `opaque` one is the library op. Other backends follow
+    pointers. They are called directly on plain tensors that need no gradient, and through the
     library op where autograd, a dispatch mode or a tensor subclass has to be told.
     """
-    module = Module(f"{narrowed.name} route", frozenset(narrowed.signature.parameters))
-    body = Body(module, narrowed, f"return {REFUSED}")
-    body.strided_by_rule = set()  # the rules here look at types themselves
-    sources, unsure = axis_sources(narrowed)
-    body.variables.update(sources)
-    body.loose |= unsure
-    body.rules()
-    tracing = module.constant(torch.compiler.is_dynamo_compiling, "is_dynamo_compiling")
-    modes = module.constant(_len_torch_dispatch_stack, "len_torch_dispatch_stack")
-    if not is_reference:
-        transformed = module.constant(is_transformed, "is_transformed")
-        with body.block(f"if {tracing}():"):
-            body.line(f"return {LIBRARY}")
-        with body.block(f"if {transformed}():"):
-            body.line(f"return {REFUSED}")
-        plain = module.constant(PLAIN_OR_ABSENT, "PLAIN_OR_ABSENT")
-        names, kind = tensor_arguments(narrowed), body.builtin("type")
-        special = [f"{modes}()", *(f"{kind}({name}) not in {plain}" for name in names)]
-        with body.block(f"if {' or '.join(special)}:"):
-            body.line(f"return {LIBRARY}")
-        if differentiable:
-            grad = module.constant(torch.is_grad_enabled, "is_grad_enabled")
-            wanted = " or ".join(
-                f"{name} is not None and {name}.requires_grad"
-                if name in narrowed.names.optional
-                else f"{name}.requires_grad"
-                for name in names
-            )
-            with body.block(f"if {grad}() and ({wanted}):"):
-                body.line(f"return {LIBRARY}")
-        body.line(f"return {DIRECT}")
+    code = _Test(narrowed)
+    for found in narrowed.rules:
+        found.emit(code.body)
+    if is_reference:
+        if opaque:
+            code.line(f"return {LIBRARY} if {code.constant(_len_torch_dispatch_stack)}() else 1")
+        else:
+            code.line(f"return {DIRECT}")
     else:
-        body.line(f"return {LIBRARY} if {tracing}() or {modes}() else {DIRECT}")
-    name = module.global_name("route")
-    parameters = [argument.name for argument in narrowed.arguments]
-    module.functions.append(body.function(name, parameters))
-    return module.load()[name]
+        _emit_way(code, narrowed, differentiable)
+    return code.load("route")
+
+
+def _emit_way(code: _Test, narrowed: Declaration, differentiable: bool) -> None:
+    """Transforms, modes, types and gradients, cheapest first."""
+    names = tensor_arguments(narrowed)
+    always = [name for name in names if name not in narrowed.names.optional]
+    kind, tensor = code.body.builtin("type"), code.constant(torch.Tensor)
+    with code.body.block(
+        f"if {code.constant(peek_interpreter_stack)}() is not None"
+        f" or {code.constant(forward_ad, 'forward_ad')}._current_level >= 0:"
+    ):
+        code.line(f"return {REFUSED}")
+    with code.body.block(f"if {code.constant(_len_torch_dispatch_stack)}():"):
+        code.line(f"return {LIBRARY}")
+    usual = [f"{kind}({name}) is {tensor}" for name in always]
+    usual += [
+        f"({name} is None or {kind}({name}) is {tensor})" for name in names if name not in always
+    ]
+    special = f"{code.constant(are_plain)}({', '.join(names)})"
+    with code.body.block(f"if not ({' and '.join(usual)} or {special}):"):
+        code.line(f"return {LIBRARY}")
+    if differentiable:
+        wanted = [f"{name}.requires_grad" for name in always]
+        wanted += [
+            f"{name} is not None and {name}.requires_grad" for name in names if name not in always
+        ]
+        grad = code.constant(torch.is_grad_enabled)
+        with code.body.block(f"if {grad}() and ({' or '.join(wanted)}):"):
+            code.line(f"return {LIBRARY}")
+    code.line(f"return {DIRECT}")
+
+
+def compile_trace_test(narrowed: Declaration) -> Callable[..., int]:
+    """Whether a backend serves a call that is being traced, by all but its rules on pointers."""
+    code = _Test(narrowed)
+    for found in narrowed.rules:
+        if not found.pointers:
+            found.emit(code.body)
+    code.line(f"return {LIBRARY}")
+    return code.load("accepts")
+
+
+class _Test:
+    """A generated function over a declaration's arguments that answers REFUSED where a rule does
+    not hold. Axes are expressions over the arguments."""
+
+    def __init__(self, narrowed: Declaration) -> None:
+        self.parameters = [argument.name for argument in narrowed.arguments]
+        self.module = Module(f"{narrowed.name} route", frozenset(self.parameters))
+        self.body = Body(self.module, narrowed, f"return {REFUSED}")
+        self.body.strided_by_rule = set()  # the annotations are not tested here: rules look
+        sources, unsure = axis_sources(narrowed)
+        self.body.variables.update(sources)
+        self.body.loose |= unsure
+        self.line = self.body.line
+
+    def constant(self, value: Any, hint: str = "") -> str:
+        return self.module.constant(value, hint or value.__name__)
+
+    def load(self, name: str) -> Callable[..., int]:
+        name = self.module.global_name(name)
+        self.module.functions.append(self.body.function(name, self.parameters))
+        function: Callable[..., int] = self.module.load()[name]
+        return function

@@ -19,18 +19,45 @@ from contracts.enforce import call_in_mode
 from contracts.rules.tensor import NoGrad
 
 from . import library
-from .demands import current, known_ops
 from .errors import Reason
 from .library import Gradient
-from .narrowing import axis_sources, compile_route, narrow, tensor_arguments
+from .narrowing import (
+    axis_sources,
+    compile_route,
+    compile_trace_test,
+    narrow,
+    tensor_arguments,
+)
 from .registry import REFERENCE, Backend
 from .report import Answer, Report
 from .selection import Selection
-from .target import Need, assume_target, target_of
+from .setting import assume_target, demand_on, known_ops, target_of
+from .target import Need
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
+
+_registry: dict[str, Op[..., Any]] = {}
+"""Every op, by the name that its library op has: there can be one of each."""
+
+
+def registered() -> tuple[Op[..., Any], ...]:
+    """Every op that was defined, this package's and others', in the order of definition."""
+    return tuple(_registry.values())
+
+
+def _make_room(name: str, contract: Contract) -> None:
+    """Defining an op again, as a notebook does, replaces it; another op of its name is an error."""
+    old = _registry.pop(name, None)
+    if old is None:
+        return
+    here, there = (c.declaration.function for c in (contract, old.contract))
+    if (here.__module__, here.__qualname__) != (there.__module__, there.__qualname__):
+        _registry[name] = old
+        raise ContractDefinitionError(f"there is an op {name!r} already, of {there.__module__}")
+    old._library._destroy()
+
 
 _CHECKED = """\
 if {thread}.mode is not {static}:
@@ -38,10 +65,10 @@ if {thread}.mode is not {static}:
 {check}
 """
 _RETURNING = """\
-return {unpack}({choose}(backend, {arguments})(INNER))"""
+return {unpack}({choose}(backend, {values})(INNER))"""
 
 _WRITING = """\
-backend = {choose}(backend, {arguments})
+backend = {choose}(backend, {values})
 BUFFERS = {outputs}(OUTPUTS)
 backend(INNER)
 return BUFFERS"""
@@ -110,18 +137,29 @@ class Op(Generic[P, R_co]):
         self._inner = self._inner_names(reference)
         self._sources, _ = axis_sources(self.contract.declaration)
         self._sizes = compile_sizes(self.contract.declaration).function
+        short = self.contract.name.rpartition(".")[2]
+        _make_room(short, self.contract)
         self._library, self.inner = library.define(
-            self.contract.name.rpartition(".")[2],
+            short,
             reference,
             self.buffers,
             run=self._run,
             fake=self._fake,
             gradient=gradient,
         )
-        self._selection = Selection(self.contract, self._through_library, self._device_position())
+        # Without a gradient of its own, the library op would cut that of a reference that has one.
+        self._opaque = gradient is not None or self._refuses_gradients(())
+        self._selection = Selection(
+            self.contract,
+            self._through_library,
+            self._device_position(),
+            reference,
+            self._opaque,
+        )
         self._add(REFERENCE, reference, (), (), (), float("-inf"))
         self._describe(function)
         known_ops.add(self.contract.name)
+        _registry[short] = self
         # A call looks `__call__` up on the class: each op gets a class with its own signature.
         self.__class__ = type(
             self.__name__,
@@ -149,18 +187,21 @@ class Op(Generic[P, R_co]):
         return self._selection.backends
 
     def availability(self, device: str | torch.device) -> dict[str, tuple[Reason, ...]]:
-        """What speaks against each backend on a device, whatever the call; imports those that
-        nothing speaks against."""
+        """What speaks against each backend on a device, whatever the call.
+
+        Imports those that nothing speaks against.
+        """
         target = target_of(torch.device(device))
         found = {}
         for backend in self.registered:
-            reasons = tuple(backend.refusals_of_target(target))
+            reasons = tuple(backend.refusals_of_target(target, True))
             if not reasons and (failure := backend.load()) is not None:
                 reasons = (Reason(backend.name, "import", failure),)
             found[backend.name] = reasons
         return found
 
     assume_target = staticmethod(assume_target)
+    """`backends.assume_target`, for tools that know ops and not this package."""
 
     @property
     def reference(self) -> Callable[P, R_co]:
@@ -175,16 +216,17 @@ class Op(Generic[P, R_co]):
         """
         named = self.contract.bind(*args, **kwargs)
         arguments = [named[name] for name in self._names]
-        demanded, origin = backend, "backend="
-        if backend is None and current.demands is not None:
-            demanded, origin = current.demands.of(self.contract.name), current.demands.origin
+        demanded, origin = (backend, "backend=") if backend else demand_on(self.contract.name)
         error = self.contract.error(arguments)
         if error is not None:
             return Report(self.__name__, "", demanded=demanded, error=error)
         target = target_of(arguments[self._selection.device_position].device)
         answers = tuple(
-            Answer(verdict.backend.name, verdict.reasons)
-            for verdict in self._selection.judge(None, arguments, target)
+            Answer(
+                item.name,
+                self._selection.verdict(item, arguments, target, item.name == demanded).reasons,
+            )
+            for item in self._selection.backends
         )
         choice = next(
             (
@@ -367,10 +409,8 @@ class Op(Generic[P, R_co]):
         if name in self.backends:
             raise ContractDefinitionError(f"{self.__name__} has a backend {name!r} already")
         is_reference = name == REFERENCE
-        declared = self.contract.declaration.rules
         rules = list(rules)
-        refuses_gradients = any(isinstance(rule, NoGrad) for rule in (*declared, *rules))
-        if not (is_reference or refuses_gradients or self.gradient is not None):
+        if not (is_reference or self.gradient is not None or self._refuses_gradients(rules)):
             rules.append(no_grad(hint="only the reference is differentiable"))
         narrowed = narrow(self.contract.declaration, rules)
         backend = Backend(
@@ -384,9 +424,15 @@ class Op(Generic[P, R_co]):
                 narrowed,
                 differentiable=self.gradient is not None,
                 is_reference=is_reference,
+                opaque=self._opaque,
             ),
+            accepts_in_trace=compile_trace_test(narrowed),
         )
         self._selection.register(backend)
+
+    def _refuses_gradients(self, rules: Sequence[Rule | str]) -> bool:
+        declared = self.contract.declaration.rules
+        return any(isinstance(rule, NoGrad) for rule in (*declared, *rules))
 
     # -- the library op
 

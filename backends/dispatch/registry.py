@@ -24,7 +24,8 @@ class Backend:
 
     `source` is the inner function, or where to import it from ("package.module:function"), the
     first time that a call has nothing else against the backend. `narrowed` is the op's declaration
-    with this backend's rules in place of the contract's. `route` is their generated form.
+    with this backend's rules in place of the contract's; `route` and `accepts_in_trace` are their
+    generated forms.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Backend:
     packages: tuple[str, ...]
     priority: float
     route: Callable[..., int]
+    accepts_in_trace: Callable[..., int]
     loaded: Loaded = field(default_factory=lambda: Loaded(), compare=False)
 
     @property
@@ -51,13 +53,15 @@ class Backend:
             return self.source
         return f"{self.source.__module__}:{self.source.__qualname__}"
 
-    def refusals(self, arguments: dict[str, Any], target: Target) -> Iterator[Reason]:
+    def refusals(
+        self, arguments: dict[str, Any], target: Target, demanded: bool
+    ) -> Iterator[Reason]:
         """Everything against this backend in a call that the contract accepts.
 
         Runs nothing, and imports nothing but what a call would import now.
         """
         found = [
-            *self.refusals_of_target(target),
+            *self.refusals_of_target(target, demanded),
             *(
                 Reason(self.name, "rule", str(violation), violation.rule)
                 for violation in explain.violations(self.narrowed, arguments)
@@ -70,10 +74,10 @@ class Backend:
             found.append(Reason(self.name, "import", failure))
         yield from found
 
-    def refusals_of_target(self, target: Target) -> Iterator[Reason]:
+    def refusals_of_target(self, target: Target, demanded: bool) -> Iterator[Reason]:
         """What the device lacks, and what is not installed."""
         for need in self.needs:
-            if not need.met_by(target):
+            if not need.met_by(target, demanded):
                 yield Reason(self.name, "need", f"needs {need}, device is {target}", str(need))
         for package in self.packages:
             if not is_installed(package):

@@ -12,13 +12,14 @@ import torch
 from contracts import Contract
 from contracts.tensors import describe
 
-from .demands import current
 from .errors import BackendWarning, NoBackendError, Reason
 from .narrowing import DIRECT, LIBRARY
 from .registry import REFERENCE, Backend
-from .target import Target, known, target_of
+from .setting import demand_on, target_of, thread
+from .target import Target
 
 Inner = Callable[..., Any]
+is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,17 @@ class Entry(NamedTuple):
 class Selection:
     """The backends of one op, and for each device those that it can serve, best first.
 
-    `tables` is filled once for each pair of a device and a demanded name, and replaced, never
-    changed, when a backend is registered or loaded: threads that race build the same thing.
+    `tables` is filled once a device, and once a target and demanded name. It is replaced, never
+    changed, and forgotten when a backend is registered: threads that race build the same thing.
     """
 
     def __init__(
-        self, contract: Contract, library: Callable[[str, bool], Inner], device_position: int
+        self,
+        contract: Contract,
+        library: Callable[[str, bool], Inner],
+        device_position: int,
+        reference: Inner,
+        opaque_reference: bool,
     ) -> None:
         self.op = contract.name
         self.names = tuple(argument.name for argument in contract.declaration.arguments)
@@ -53,7 +59,9 @@ class Selection:
         self.library = library
         self.device_position = device_position
         self.backends: tuple[Backend, ...] = ()
-        self.tables: dict[tuple[Target, str | None], tuple[Entry, ...]] = {}
+        self.reference = reference
+        self.opaque_reference = opaque_reference
+        self.tables: dict[torch.device | tuple[Target, str | None], tuple[Entry, ...]] = {}
         self.by_name: dict[str, Backend] = {}
         self.said: frozenset[Target] = frozenset()
         self.names_for_trace = self._names_for_trace()
@@ -68,17 +76,16 @@ class Selection:
 
     # -- the hot path
 
-    def choose(self, backend: str | None, *arguments: Any) -> Inner:
+    def choose(self, backend: str | None, arguments: tuple[Any, ...]) -> Inner:
         """The inner function that serves a call which the contract accepts."""
-        if backend is None and current.demands is not None:
-            backend = current.demands.of(self.op)
-        if torch.compiler.is_dynamo_compiling():
+        if is_dynamo_compiling():
             return self.choose_in_trace(backend, arguments)
-        try:
-            target = known.targets[arguments[self.device_position].device]
-            entries = self.tables[target, backend]
-        except KeyError:
-            return self.choose_slowly(backend, arguments)
+        device = arguments[self.device_position].device
+        if backend is None and thread.setting is None:
+            entries = self.tables.get(device, ())
+        else:
+            backend = backend or demand_on(self.op)[0]
+            entries = self.tables.get((target_of(device), backend), ())
         for route, direct, library in entries:
             way = route(*arguments)
             if way == DIRECT:
@@ -92,13 +99,18 @@ class Selection:
 
         A demanded backend is taken at its word here: the library op refuses the call.
         """
-        if backend is None:
-            device = arguments[self.device_position].device
-            for name in self.names_for_trace(device):
-                if self.by_name[name].route(*arguments):
-                    return self.library(name, False)
-            backend = REFERENCE
-        return self.library(backend, True)
+        if backend is None and thread.setting is not None:
+            backend = thread.setting.demand.of(self.op)
+        chosen = backend
+        if chosen is None:
+            chosen = REFERENCE
+            for name in self.names_for_trace(arguments[self.device_position].device):
+                if self.by_name[name].accepts_in_trace(*arguments):
+                    chosen = name
+                    break
+        if chosen == REFERENCE and not self.opaque_reference:
+            return self.reference
+        return self.library(chosen, backend is not None)
 
     def _names_for_trace(self) -> Callable[[torch.device], tuple[str, ...]]:
         """The backends that a device can serve, best first, as a constant of a trace: reading
@@ -109,7 +121,8 @@ class Selection:
             return tuple(
                 candidate.name
                 for candidate in self.backends
-                if not list(candidate.refusals_of_target(target)) and candidate.load() is None
+                if not list(candidate.refusals_of_target(target, False))
+                and candidate.load() is None
             )
 
         # What torch.compiler.assume_constant_result does, which would import Dynamo, and Triton.
@@ -120,11 +133,12 @@ class Selection:
 
     def choose_slowly(self, backend: str | None, arguments: tuple[Any, ...]) -> Inner:
         """The first call of its kind, and every call that is refused."""
-        target = target_of(arguments[self.device_position].device)
+        device = arguments[self.device_position].device
+        target = target_of(device)
         chosen, verdicts = self.select(backend, arguments, target)
         if chosen.is_reference and backend is None and target not in self.said:
             self.say(target, verdicts)
-        self.remember(target, backend)
+        self.remember(device, target, backend)
         way = chosen.route(*arguments) or (DIRECT if chosen.is_reference else LIBRARY)
         if way == DIRECT and chosen.loaded.function is not None:
             return chosen.loaded.function
@@ -145,10 +159,15 @@ class Selection:
         self, backend: str | None, arguments: Sequence[Any], target: Target
     ) -> Iterator[Verdict]:
         """What the demanded backend, or each by falling priority, says to a call."""
-        named = dict(zip(self.names, arguments, strict=True))
         for candidate in self.backends:
             if backend is None or candidate.name == backend:
-                yield Verdict(candidate, tuple(candidate.refusals(named, target)))
+                yield self.verdict(candidate, arguments, target, backend is not None)
+
+    def verdict(
+        self, backend: Backend, arguments: Sequence[Any], target: Target, demanded: bool
+    ) -> Verdict:
+        named = dict(zip(self.names, arguments, strict=True))
+        return Verdict(backend, tuple(backend.refusals(named, target, demanded)))
 
     def no_backend(
         self,
@@ -177,7 +196,7 @@ class Selection:
         )
         return error
 
-    def remember(self, target: Target, backend: str | None) -> None:
+    def remember(self, device: torch.device, target: Target, backend: str | None) -> None:
         """Let the hot path find what this target can serve, now that something was loaded.
 
         Where falling back deserves a warning, the reference is left out until that was said.
@@ -193,9 +212,12 @@ class Selection:
             if (backend is None or candidate.name == backend)
             and candidate.loaded.failure is None
             and not (silent and candidate.is_reference)
-            and not list(candidate.refusals_of_target(target))
+            and not list(candidate.refusals_of_target(target, backend is not None))
         )
-        self.tables = {**self.tables, (target, backend): entries}
+        tables = {**self.tables, (target, backend): entries}
+        if backend is None and thread.setting is None:
+            tables[device] = entries
+        self.tables = tables
 
     def say(self, target: Target, verdicts: Sequence[Verdict]) -> None:
         """Warn, once a device, that nothing faster than the reference serves this call."""
