@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from .. import expressions
 from ..errors import ContractDefinitionError, Violation
 from ..expressions import Incomputable, Node, Unbound
@@ -84,7 +86,8 @@ class Expression(Rule):
         if any(env.get(name) is None for name in self.optional):
             return
         if self.pointers and not all(
-            has_pointer(env[name]) for name in expressions.tensor_names(self.node)
+            isinstance(x := env.get(name), torch.Tensor) and has_pointer(x)
+            for name in expressions.tensor_names(self.node)
         ):
             return
         try:
