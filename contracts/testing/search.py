@@ -28,7 +28,7 @@ from ..expressions import (
     walk,
 )
 
-BUDGET = 20_000
+BUDGET = 8_000
 """Conditions tried before a search gives up."""
 
 Env = Mapping[str, Any]
@@ -189,9 +189,11 @@ def _inverse(node: Node, name: str, target: int, env: Env) -> Iterator[int]:
             yield target
         case Unary(operator="-", operand=operand):
             yield from _inverse(operand, name, -target, env)
-        case Call(operands=operands):
+        case Call(function=function, operands=operands):
             for operand in operands:
                 yield from _inverse(operand, name, target, env)
+                if function == "abs":
+                    yield from _inverse(operand, name, -target, env)
         case Binary(operator=operator, left=left, right=right):
             here, there = (left, right) if name in value_names(left) else (right, left)
             other = _value(there, env)
@@ -214,8 +216,13 @@ def _undo(operator: str, target: int, other: int, *, from_left: bool) -> Iterato
         yield from (target % other, target % other + other)
 
 
+POWERS_OF_2 = frozenset({16, 32, 64, 128, 256})
+
+
 def constants(node: Node) -> set[int]:
     """The integers in an expression, parts without names computed: `2 * 64` is 128."""
+    if isinstance(node, Call) and node.function == "is_power_of_2":
+        return set(POWERS_OF_2)
     if not value_names(node) and not isinstance(node, Tuple):
         value = _value(node, {})
         return {value} if isinstance(value, int) and not isinstance(value, bool) else set()

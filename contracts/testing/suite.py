@@ -116,6 +116,7 @@ class _Generator:
         for problem, plan in (fullest, barest) if fullest != barest else (fullest,):
             self.boundaries(problem, plan)
             self.neighbours(self.roomy(problem) or plan)
+        self.insist()
         for case in list(self.legal.values())[:SPARE_BASES]:
             if not self.missing():
                 break
@@ -243,6 +244,17 @@ class _Generator:
                 plan = attempt(problem, {name: value}, prefer=near, broken=rule)
                 if plan is not None:
                     self.record(plan, self.sizes(problem, rule, plan), kind="size")
+
+    def insist(self) -> None:
+        """Rules that neither of the first forms broke, in every other form."""
+        for rule in self.declaration.rules:
+            if rule.id in self.missing() and isinstance(rule, Expression | When | Custom):
+                for form in presences(self.declaration):
+                    for variant in self.variants(form):
+                        problem = Problem(self.declaration, variant, self.given)
+                        plan = attempt(problem, broken=rule)
+                        if plan is not None:
+                            self.record(plan, self.sizes(problem, rule, plan), kind="size")
 
     def sizes(self, problem: Problem, rule: Rule, plan: Plan) -> str:
         names = sorted(problem.variables(frozenset(getattr(rule, "names", ()))))
