@@ -207,21 +207,3 @@ def launch(
         sizes = (batch_size, img_len, txt_len, num_heads)
         kernel.run[grid](*arguments, *sizes, *kernel.constexprs)
     return packed
-
-
-def launch_backward(
-    grad_packed: Tensor, cos: Tensor, sin: Tensor, img_len: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of `(img_q, img_k, img_v, txt_q, txt_k, txt_v)`, given that of `packed`.
-
-    A rotation's transpose is the rotation by the negated angle, and a copy's is a copy: the op
-    itself, on slices of the gradient, with -sin. The six are views of one fresh buffer.
-    """
-    if grad_packed.stride(-1) != 1:  # an expanded gradient, as a sum's
-        grad_packed = grad_packed.contiguous()
-    img_q, img_k, img_v = grad_packed[:, :, :img_len].unbind(0)
-    txt_q, txt_k, txt_v = grad_packed[:, :, img_len:].unbind(0)
-    gradients = launch(img_q, img_k, img_v, txt_q, txt_k, txt_v, cos, -sin)
-    img_q, img_k, img_v = gradients[:, :, :img_len].unbind(0)
-    txt_q, txt_k, txt_v = gradients[:, :, img_len:].unbind(0)
-    return img_q, img_k, img_v, txt_q, txt_k, txt_v

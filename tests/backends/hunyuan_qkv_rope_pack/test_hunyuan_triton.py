@@ -11,11 +11,7 @@ from torch import Tensor
 from backends.ops.hunyuan_qkv_rope_pack import triton_launch
 from backends.ops.hunyuan_qkv_rope_pack.cases import SMALL, Case
 from backends.ops.hunyuan_qkv_rope_pack.reference import pack_reference
-from backends.ops.hunyuan_qkv_rope_pack.triton_launch import (
-    kernel_arguments,
-    launch,
-    launch_backward,
-)
+from backends.ops.hunyuan_qkv_rope_pack.triton_launch import kernel_arguments, launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -104,39 +100,3 @@ def test_access_is_as_wide_as_addresses_allow(name: str, alignment: int) -> None
     tensors = case.build(DEVICE).tensors
     packed = torch.empty(64, dtype=torch.bfloat16, device=DEVICE)
     assert kernel_arguments(tensors[:3], tensors[3:6], tensors[6:], packed)[1] == alignment
-
-
-GRADIENT_CASES = [case for case in SMALL if not case.name.startswith(("expanded", "head-dim"))]
-
-
-@pytest.mark.parametrize("case", GRADIENT_CASES, ids=lambda case: case.name)
-def test_gradients_are_those_of_the_reference(case: Case) -> None:
-    *qkv, cos, sin = case.build(DEVICE).tensors
-    leaves = [x.detach().requires_grad_() for x in qkv]
-    packed = pack_reference(*leaves, cos, sin)
-    gradient = torch.randn_like(packed)
-    packed.backward(gradient)
-    for leaf, ours in zip(leaves, launch_backward(gradient, cos, sin, case.img_len), strict=True):
-        assert leaf.grad is not None
-        assert torch.equal(bits(ours), bits(leaf.grad))
-
-
-def test_gradient_of_a_sum_is_read_though_it_is_expanded() -> None:
-    *_, cos, sin = Case("", 2, 3, 2, 2, 16).build(DEVICE).tensors
-    ones = torch.ones((), dtype=torch.bfloat16, device=DEVICE).expand(3, 2, 5, 2, 16)
-    for ours, expected in zip(
-        launch_backward(ones, cos, sin, 3),
-        launch_backward(ones.contiguous(), cos, sin, 3),
-        strict=True,
-    ):
-        assert torch.equal(bits(ours), bits(expected))
-
-
-def test_backward_undoes_forward() -> None:
-    """Rotations keep lengths: forward, then backward, is the identity up to two roundings."""
-    tensors = Case("", 2, 5, 3, 2, 16).build(DEVICE).tensors
-    angle = torch.randn(5, 8, device=DEVICE)
-    cos, sin = angle.cos(), angle.sin()
-    packed = launch(*tensors[:6], cos, sin)
-    for x, back in zip(tensors[:6], launch_backward(packed, cos, sin, 5), strict=True):
-        torch.testing.assert_close(back, x, rtol=0, atol=0.04)
