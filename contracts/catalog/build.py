@@ -101,7 +101,7 @@ def _entry(
         meaning=f"{words.meaning} {hint}" if hint else words.meaning,
         trigger=words.trigger,
         situations=sentence(advice.note) if advice and advice.note else None,
-        solutions=tuple(filter(None, (words.solution, hint))),
+        solutions=(words.solution,),
         validation=validation,
         guard=checks.guard(declaration),
         handler=checks.handler(declaration, rule),

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ..explain import violations
+from ..errors import Violation
+from ..explain import contents_rules, violations, violations_of_contents
 from ..model import Declaration
 from ..testing.plans import Plan, source_of
 from ..testing.suite import Case, generate
 from .entry import Fix
 
-CANDIDATES = 4
+CANDIDATES = 3
 """Broken calls of one rule that are tried, smallest first."""
+
+FORBIDDEN = (-2, 1000, 0, 0.5, float("nan"), float("inf"))
+"""What is put into tensors whose contents have a rule."""
 
 
 def fixes(declaration: Declaration, rules: Iterable[str] | None = None) -> dict[str, Fix]:
@@ -32,21 +37,34 @@ def fixes(declaration: Declaration, rules: Iterable[str] | None = None) -> dict[
         if case.breaks is not None and (wanted is None or case.breaks in wanted):
             by_rule.setdefault(case.breaks, []).append(case)
     legal = [case.plan for case in suite.legal]
+    for rule, case in _broken_contents(declaration, legal):
+        if wanted is None or rule in wanted:
+            by_rule.setdefault(rule, []).append(case)
     found = {}
     for rule, cases in by_rule.items():
-        tried = [fix for case in cases[:CANDIDATES] for fix in _mended(declaration, case, legal)]
-        if tried:
-            found[rule] = min(tried, key=lambda pair: pair[0])[1]
+        if (best := _best(declaration, cases[:CANDIDATES], legal)) is not None:
+            found[rule] = best
     return found
+
+
+def _best(declaration: Declaration, cases: list[Case], legal: list[Plan]) -> Fix | None:
+    """The first call that the violation's own line mends, else the one with the least to change."""
+    found: list[tuple[int, Fix]] = []
+    for case in cases:
+        for certain, changes, fix in _mended(declaration, case, legal):
+            if certain:
+                return fix
+            found.append((changes, fix))
+    return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def _mended(
     declaration: Declaration, case: Case, legal: list[Plan]
-) -> Iterator[tuple[tuple[bool, int], Fix]]:
-    """The ways to mend one call, each with how well it explains: the violation's own line of code
-    before a value of the reader's own making, little before much."""
+) -> Iterator[tuple[bool, int, Fix]]:
+    """The ways to mend one call: by the violation's own line of code, which is certain, then by
+    other values; with how many arguments change."""
     plan = case.plan
-    faults = violations(declaration, plan.build(filled=False))
+    faults = _faults(declaration, plan.build())
     near = min(legal, key=lambda other: _distance(plan, other, faults[0].argument))
     changed = _differences(plan, near)
     setup = _assign(plan, [name for name in plan.values if name not in changed])
@@ -55,17 +73,47 @@ def _mended(
     broken = _run(declaration, fake, "import torch", setup, before)
     if broken is None:
         return
-    faults = violations(declaration, broken)
+    faults = _faults(declaration, broken)
     if [fault.rule for fault in faults] != [case.breaks]:
         return
     message = str(faults[0]).splitlines()[0]
-    for own, after in ((False, faults[0].fix), (True, _assign(near, changed))):
+    for certain, after in ((True, faults[0].fix), (False, _assign(near, changed))):
         if after is None:
             continue
         arguments = _run(declaration, fake, "import torch", setup, before, after)
-        if arguments is not None and not violations(declaration, arguments):
+        if arguments is not None and not _faults(declaration, arguments):
             fix = Fix(f"import torch\n\n{setup}", before, after, message)
-            yield (own, len(changed)), fix
+            yield certain, len(changed), fix
+
+
+def _faults(declaration: Declaration, arguments: dict[str, Any]) -> tuple[Violation, ...]:
+    """What the call breaks in the mode that reads contents too."""
+    return violations(declaration, arguments) or violations_of_contents(declaration, arguments)
+
+
+def _broken_contents(declaration: Declaration, legal: list[Plan]) -> Iterator[tuple[str, Case]]:
+    """For each rule on contents, a call whose tensors hold what it forbids."""
+    plans = sorted(legal, key=_size)
+    for _, rule in contents_rules(declaration):
+        fills = (filled for plan in plans for filled in _filled(plan, rule.resolved.tensors))
+        broken = (plan for plan in fills if _breaks_only(declaration, plan, rule.id))
+        if (plan := next(broken, None)) is not None:
+            yield rule.id, Case("contents", plan, rule.id)
+
+
+def _filled(plan: Plan, names: tuple[str, ...]) -> Iterator[Plan]:
+    for path, tensor in plan.tensors():
+        if path[0] in names and tensor.numel:
+            for fill in FORBIDDEN:
+                yield plan.put(path, replace(tensor, fill=fill))
+
+
+def _breaks_only(declaration: Declaration, plan: Plan, rule: str) -> bool:
+    try:
+        faults = _faults(declaration, plan.build())
+    except (RuntimeError, TypeError, ValueError, OverflowError):
+        return False  # a dtype that cannot hold the value
+    return [fault.rule for fault in faults] == [rule]
 
 
 def _size(plan: Plan) -> tuple[int, int]:

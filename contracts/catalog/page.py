@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..axes import Named, Variadic
 from ..facts import places
-from ..model import Declaration
+from ..model import Declaration, stars
 from ..spec import AnySpec, TensorSpec, tensor_specs
 from .backends import BackendFacts
 from .discovery import Subject
@@ -76,7 +76,8 @@ def of_entry(entry: Entry) -> tuple[Section, ...]:
         Items("Prevention", entry.prevention),
     ]
     if entry.upstream:
-        sections.append(Code("Other libraries say", "\n".join(entry.upstream)))
+        said = "\n".join(message.replace("(.+?)", "…") for message in entry.upstream)
+        sections.append(Code("Other libraries say", said))
     if entry.source is not None:
         where = f"{entry.source.file}:{entry.source.line}"
         sections.append(Code(f"Source, {where}", entry.source.text))
@@ -135,13 +136,13 @@ def signature(declaration: Declaration) -> str:
         annotation = "" if isinstance(spec, AnySpec) else f": {spec.text}"
         if annotation and parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             annotation = ": " + spec.text.lstrip("*")
-        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-        if stars == "*":
+        if parameter.kind is parameter.VAR_POSITIONAL:
             keyword_only = True
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-        lines.append(f"    {stars}{parameter.name}{annotation}{default},")
+        lines.append(f"    {stars(parameter)}{parameter.name}{annotation}{default},")
     name = declaration.name.rpartition(".")[2]
-    returns = "" if isinstance(declaration.returns, AnySpec) else f" -> {declaration.returns.text}"
+    returned = declaration.returns.text.replace("'", '"')
+    returns = "" if isinstance(declaration.returns, AnySpec) else f" -> {returned}"
     return "\n".join([f"def {name}(", *lines, f"){returns}"]) if lines else f"def {name}(){returns}"
 
 

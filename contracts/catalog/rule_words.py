@@ -11,6 +11,7 @@ from ..rules.expression import Expression, When
 from ..rules.memory import Aligned, Contiguous, NoOverlap, UnitStride
 from ..rules.presence import Requires
 from ..rules.tensor import Device, Dtype, NoGrad, SameDevice, SameDtype, TensorRule
+from ..rules.values import Values
 from .words import Words, capital, dtype_names, listed, origins
 
 
@@ -56,6 +57,8 @@ def of_rule(declaration: Declaration, rule: Rule) -> Words:
                 names,
                 tuple(n for n in arguments if n not in names),
             )
+        case Values():
+            return _contents(declaration, rule)
         case TensorRule():
             return _tensor_rule(rule)
     return Words(
@@ -83,6 +86,26 @@ def _expression(declaration: Declaration, rule: Expression) -> Words:
         f"The call's {', '.join(names)} do{'es' if len(names) == 1 else ''} not satisfy it.",
         f"Choose {', '.join(names)} so that `{rule.text}`.",
         tuple(dict.fromkeys(arguments)),
+        axes,
+    )
+
+
+def _contents(declaration: Declaration, rule: Values) -> Words:
+    tensors = rule.resolved.tensors
+    axes = tuple(name for name in rule.plain_names if name in declaration.names.axes)
+    return Words(
+        "contents",
+        rule.text,
+        (
+            f"{{place}} is {{value}}, breaks {rule.text}",
+            f"{rule.text} cannot be judged: {{reason}}",
+        ),
+        f"`{rule.text}` must hold for every element{origins(declaration, list(axes))}. Judged in "
+        "the modes `debug` and `async` alone: otherwise no contents are read.",
+        f"An element of {listed(tensors)} does not satisfy it, and the mode is `debug` or `async`.",
+        f"Look at the first element that the error names, and at where {listed(tensors)} "
+        f"{'is' if len(tensors) == 1 else 'are'} filled.",
+        tensors,
         axes,
     )
 
