@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .contents.watch import synchronize
     from .decorator import Contract, contract
     from .errors import ContractDefinitionError, ContractError, Violation
     from .modes import current_mode, mode
@@ -38,6 +39,7 @@ else:
         "Violation": "errors",
         "current_mode": "modes",
         "mode": "modes",
+        "synchronize": "contents.watch",
     }
 
     def __getattr__(name: str) -> Any:
@@ -69,6 +71,7 @@ __all__ = [
     "rule",
     "same_device",
     "same_dtype",
+    "synchronize",
     "unit_stride",
     "values",
     "when",

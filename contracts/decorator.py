@@ -11,14 +11,14 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 
 import torch
 
-from . import describe, explain, modes, outputs, tracing
+from . import describe, enforce, explain, modes, outputs, tracing
 from .compiler import Compiled, compile_passes, compile_sizes, compile_wrapper
-from .enforce import call_in_mode
 from .errors import ContractDefinitionError, ContractError, Violation
 from .facts import check_notes
 from .model import Declaration, declare
 from .rules.about import About
 from .rules.base import Rule
+from .watched import Watched
 
 C = TypeVar("C")
 M = TypeVar("M", bound=torch.nn.Module)
@@ -50,7 +50,10 @@ class Contract:
         self.declaration = declaration
         self.mode = mode
         """The mode that all its calls have; None where the thread decides."""
-        self._handle = tracing.handle_of(self)
+        self.handle = tracing.handle_of(
+            self, f"{getattr(declaration.function, '__module__', '')}:{declaration.name}"
+        )
+        """The name by which a traced graph means this contract."""
 
     @functools.cached_property
     def _passes(self) -> Compiled:
@@ -65,6 +68,19 @@ class Contract:
     @functools.cached_property
     def _sizes(self) -> Callable[..., dict[str, Any] | None]:
         return compile_sizes(self.declaration).function
+
+    def sizes(self, values: Sequence[Any]) -> Mapping[str, Any]:
+        """The sizes of the axes of a call given by position; ContractError for a wrong one."""
+        sizes = self._sizes(*values)
+        if sizes is None:
+            self.refuse(values)
+            sizes = explain.sizes(self.declaration, self.named(values))
+        return sizes
+
+    @functools.cached_property
+    def watched(self) -> Watched:
+        """The rules on contents, for the mode that judges them without waiting."""
+        return Watched(self.declaration)
 
     def __repr__(self) -> str:
         lines = [f"Contract of {self.name}"]
@@ -113,12 +129,7 @@ class Contract:
 
     def check(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The sizes of the axes of a right call; ContractError for a wrong one."""
-        arguments = self.bind(*args, **kwargs)
-        sizes = self._sizes(*self._positional(arguments))
-        if sizes is not None:
-            return sizes
-        self._raise(arguments)
-        return explain.sizes(self.declaration, arguments)
+        return dict(self.sizes(self._positional(self.bind(*args, **kwargs))))
 
     def violations(self, *args: Any, **kwargs: Any) -> tuple[Violation, ...]:
         """Every broken rule; empty for a right call. Raises only what binding raises."""
@@ -182,7 +193,7 @@ class Contract:
     def refuse(self, values: Sequence[Any]) -> None:
         """Raise the error for a call that the generated check refused, if it is one."""
         if torch.compiler.is_dynamo_compiling():
-            tracing.refuse(self._handle, values)
+            tracing.refuse(self.handle, values)
             return
         error = self.error(values)
         if error is not None:
@@ -190,12 +201,15 @@ class Contract:
 
     def at_run_time(self, values: Sequence[Any]) -> None:
         """Leave the rules on addresses to the graph that is being traced."""
-        tracing.judge(self._handle, values)
+        tracing.judge(self.handle, values, modes.STATIC)
 
-    def _raise(self, arguments: dict[str, Any]) -> None:
-        error = explain.error(self.declaration, arguments)
-        if error is not None:
-            raise error
+    def judge(self, values: Sequence[Any], mode: str) -> None:
+        """The whole verdict on a call given by position, in a mode: raises, or returns."""
+        enforce.judge(self, values, mode)
+
+    def judge_result(self, values: Sequence[Any], result: Any) -> None:
+        """The verdict on a result, given the call that made it: raises, or returns."""
+        enforce.judge_result(self, values, result)
 
 
 class Contracted(Generic[P, R_co]):
@@ -373,7 +387,7 @@ def _wrap(contract: Contract, function: Any) -> Any:
             "function": function,
             "refuse": contract.refuse,
             "at_run_time": contract.at_run_time,
-            "in_mode": functools.partial(call_in_mode, contract, function),
+            "in_mode": functools.partial(enforce.call_in_mode, contract, function),
             "thread": modes.thread,
             "static": modes.STATIC,
         },

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from . import explain, modes
+import torch
+
+from . import explain, modes, tracing
+from .contents.watch import watch
 from .errors import ContractError
 from .model import Declaration
+from .watched import Watched
 
 
 class Enforced(Protocol):
@@ -15,11 +19,15 @@ class Enforced(Protocol):
 
     declaration: Declaration
     mode: str | None
+    handle: str
 
     def refuse(self, values: Sequence[Any]) -> None: ...
     def named(self, values: Sequence[Any]) -> dict[str, Any]: ...
+    def sizes(self, values: Sequence[Any]) -> Mapping[str, Any]: ...
     @property
     def passes(self) -> Callable[..., bool]: ...
+    @property
+    def watched(self) -> Watched: ...
 
 
 def call_in_mode(
@@ -34,25 +42,52 @@ def call_in_mode(
     mode = contract.mode or modes.thread.mode
     if mode is modes.OFF:
         return function(*args, **kwargs)
+    if torch.compiler.is_dynamo_compiling():
+        return _call_in_graph(contract, mode, function, values, args, kwargs)
+    judge(contract, values, mode)
+    result = function(*args, **kwargs)
+    if mode is modes.DEBUG:
+        judge_result(contract, values, result)
+    return result
+
+
+def judge(contract: Enforced, values: Sequence[Any], mode: str) -> None:
+    """The whole verdict on a call, in a mode: raises ContractError, or returns.
+
+    In `async`, what an earlier call of this thread broke is raised here too.
+    """
+    if mode == modes.ASYNC and contract.watched:
+        watch.raise_found()
+        contract.watched.judge(values, contract.sizes(values))
+        return
     if not contract.passes(*values):
         contract.refuse(values)
-    if mode is modes.DEBUG:
-        return _debug(contract, function, values, args, kwargs)
-    return function(*args, **kwargs)
+    if mode == modes.DEBUG:
+        declaration, arguments = contract.declaration, contract.named(values)
+        found = explain.violations_of_contents(declaration, arguments)
+        if found:
+            raise explain.refusal_of(declaration, arguments, found)
 
 
-def _debug(
+def judge_result(contract: Enforced, values: Sequence[Any], result: Any) -> None:
+    """Raise ContractError where a result is not what the return annotation says."""
+    declaration = contract.declaration
+    found = explain.violations_of_result(declaration, contract.named(values), result)
+    if found:
+        raise ContractError(declaration.name, found, [f"return  {explain.describe(result)}"])
+
+
+def _call_in_graph(
     contract: Enforced,
+    mode: str,
     function: Callable[..., Any],
     values: Sequence[Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Contents before the call, the result after it."""
-    declaration = contract.declaration
-    arguments = contract.named(values)
+    """The same while a graph is being traced: everything is judged each time the graph runs."""
+    tracing.judge(contract.handle, values, mode)
     result = function(*args, **kwargs)
-    found = explain.violations_of_result(declaration, arguments, result)
-    if found:
-        raise ContractError(declaration.name, found, [f"return  {explain.describe(result)}"])
+    if mode is modes.DEBUG:
+        tracing.judge_result(contract.handle, values, result)
     return result

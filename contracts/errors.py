@@ -56,12 +56,15 @@ class ContractError(ValueError):
         violations: every broken rule, in the order of the contract.
         arguments: one line of metadata (dtype, shape, strides, device) per argument.
         explain: the command that tells more about the first broken rule.
+        site: file and line of the call, where the error is raised at another place: contents
+            that were judged without waiting.
     """
 
     function: str
     violations: tuple[Violation, ...]
     arguments: tuple[str, ...]
     explain: str | None
+    site: str | None
 
     def __init__(
         self,
@@ -69,15 +72,21 @@ class ContractError(ValueError):
         violations: Iterable[Violation],
         arguments: Iterable[str] = (),
         explain: str | None = None,
+        site: str | None = None,
     ) -> None:
         self.function = function
         self.violations = tuple(violations)
         self.arguments = tuple(arguments)
         self.explain = explain
-        super().__init__(_text(function, self.violations, self.arguments, explain))
+        self.site = site
+        super().__init__(_text(function, self.violations, self.arguments, explain, site))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.function, self.violations, self.arguments, self.explain)
+        return type(self), self.args_of()
+
+    def args_of(self) -> tuple[Any, ...]:
+        """What another error is made from, to say the same."""
+        return self.function, self.violations, self.arguments, self.explain, self.site
 
     def to_dict(self) -> dict[str, Any]:
         """The error as plain data, ready for JSON."""
@@ -87,6 +96,7 @@ class ContractError(ValueError):
             "violations": [asdict(violation) for violation in self.violations],
             "arguments": list(self.arguments),
             "explain": self.explain,
+            "site": self.site,
         }
 
     def _repr_html_(self) -> str:
@@ -99,9 +109,11 @@ def _text(
     violations: tuple[Violation, ...],
     arguments: tuple[str, ...],
     explain: str | None,
+    site: str | None,
 ) -> str:
     count = len(violations)
-    lines = [f"{function} refused this call: {count} rule{'s' if count != 1 else ''} broken"]
+    call = "this call" if site is None else f"the call at {site}"
+    lines = [f"{function} refused {call}: {count} rule{'s' if count != 1 else ''} broken"]
     for violation in violations[:SHOWN]:
         first, *rest = str(violation).splitlines()
         lines.append(f"- [{violation.rule}] {first}")

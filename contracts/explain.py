@@ -501,8 +501,13 @@ def sizes(declaration: Declaration, arguments: dict[str, Any]) -> dict[str, Any]
 def error(declaration: Declaration, arguments: dict[str, Any]) -> ContractError | None:
     """The error for a call, or None where the call is right."""
     found = violations(declaration, arguments)
-    if not found:
-        return None
+    return refusal_of(declaration, arguments, found) if found else None
+
+
+def refusal_of(
+    declaration: Declaration, arguments: dict[str, Any], found: tuple[Violation, ...]
+) -> ContractError:
+    """The error for violations of a call, with a line about each argument."""
     shown = {name: arguments[name] for name in arguments if name != declaration.receiver}
     width = max(map(len, shown), default=0)
     lines = [f"{name:<{width}}  {describe(value)}" for name, value in shown.items()]

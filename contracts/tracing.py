@@ -2,14 +2,16 @@
 
 The generated check traces as plain Python: its comparisons become the graph's guards, so that a
 right call costs nothing in the compiled code and a wrong one is traced anew. What cannot be traced
-is left to two library operators:
+is left to library operators:
 
 - `refuse` stands on the failing branch. Tracing it raises the ContractError, in a class that Dynamo
   lets through unchanged; were it ever to run, it would raise the same.
-- `judge` stands behind a check that has rules on addresses, which a graph does not know. It judges
-  them each time the graph runs. It has no result, and is kept because it is declared effectful.
+- `judge` stands behind a check that has rules on addresses, which a graph does not know, and in
+  place of the check in the modes that read contents. It judges the whole call each time the graph
+  runs. It has no result, and is kept because it is declared effectful.
+- `judge_result` does the same for a result, in `debug`.
 
-Both take a call in flat form: its tensors, its numbers, and a spelling of how they nest.
+All take a call in flat form: its tensors, its numbers, and a spelling of how they nest.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, Protocol
 
 import torch
@@ -27,27 +30,43 @@ from .errors import ContractError
 
 
 class Judge(Protocol):
-    """What a graph needs of a contract: a verdict on the arguments, by position."""
+    """What a graph needs of a contract: verdicts on a call given by position."""
 
-    @property
-    def name(self) -> str: ...
     def error(self, values: Sequence[Any]) -> ContractError | None: ...
+    def judge(self, values: Sequence[Any], mode: str) -> None: ...
+    def judge_result(self, values: Sequence[Any], result: Any) -> None: ...
 
 
 _judges: weakref.WeakValueDictionary[str, Judge] = weakref.WeakValueDictionary()
 
 _library = torch.library.Library("tensor_contracts", "DEF")
-_FLAT_CALL = "(Tensor[] tensors, SymInt[] ints, float[] floats, str[] nesting, str contract) -> ()"
-for _name in ("refuse", "judge"):
-    _library.define(_name + _FLAT_CALL)
+_FLAT_CALL = "(Tensor[] tensors, SymInt[] ints, float[] floats, str[] nesting, str contract"
+for _name, _more in (("refuse", ""), ("judge", ", str mode"), ("judge_result", "")):
+    _library.define(f"{_name}{_FLAT_CALL}{_more}) -> ()")
     _library._register_effectful_op(f"tensor_contracts::{_name}", EffectType.ORDERED)
 
 
-def handle_of(judge: Judge) -> str:
-    """A name by which a graph can mean a contract."""
-    handle = f"{judge.name}@{id(judge):x}"
+def handle_of(judge: Judge, name: str) -> str:
+    """A name by which a graph can mean a contract: `name`, numbered where several share it.
+
+    It is the same in the next process that declares the same contracts, so that a graph which was
+    saved still finds them.
+    """
+    names = (name if number == 1 else f"{name}#{number}" for number in count(1))
+    handle = next(free for free in names if free not in _judges)
     _judges[handle] = judge
     return handle
+
+
+def judge_of(handle: str) -> Judge:
+    judge = _judges.get(handle)
+    if judge is None:
+        module = handle.partition(":")[0]
+        raise RuntimeError(
+            f"this graph was traced with the contract {handle!r}, which nothing in this process "
+            f"declares: import {module} before running it"
+        )
+    return judge
 
 
 def refuse(handle: str, values: Sequence[Any]) -> None:
@@ -55,9 +74,14 @@ def refuse(handle: str, values: Sequence[Any]) -> None:
     torch.ops.tensor_contracts.refuse(*_flatten(values), handle)
 
 
-def judge(handle: str, values: Sequence[Any]) -> None:
-    """Rules on addresses, as they are traced."""
-    torch.ops.tensor_contracts.judge(*_flatten(values), handle)
+def judge(handle: str, values: Sequence[Any], mode: str) -> None:
+    """A call that is judged each time the graph runs, as it is traced."""
+    torch.ops.tensor_contracts.judge(*_flatten(values), handle, mode)
+
+
+def judge_result(handle: str, values: Sequence[Any], result: Any) -> None:
+    """A result that is judged each time the graph runs, as it is traced."""
+    torch.ops.tensor_contracts.judge_result(*_flatten([*values, result]), handle)
 
 
 def _flatten(
@@ -135,14 +159,23 @@ def _unflatten(
     return [value(word) for word in words]
 
 
-def _judge(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str) -> None:
-    error = _judges[contract].error(_unflatten(tensors, ints, floats, nesting))
+def _refuse(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str) -> None:
+    error = judge_of(contract).error(_unflatten(tensors, ints, floats, nesting))
     if error is not None:
         raise error
 
 
-for _name in ("refuse", "judge"):
-    torch.library.impl(_library, _name, "CompositeExplicitAutograd")(_judge)
+def _judge(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str, mode: str) -> None:
+    judge_of(contract).judge(_unflatten(tensors, ints, floats, nesting), mode)
+
+
+def _judge_result(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str) -> None:
+    *values, result = _unflatten(tensors, ints, floats, nesting)
+    judge_of(contract).judge_result(values, result)
+
+
+for _name, _run in (("refuse", _refuse), ("judge", _judge), ("judge_result", _judge_result)):
+    torch.library.impl(_library, _name, "CompositeExplicitAutograd")(_run)
 
 
 @torch.library.register_fake("tensor_contracts::refuse", lib=_library)
@@ -150,14 +183,28 @@ def _refuse_fake(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: s
     with unset_fake_temporarily():
         concrete = [_concrete(x) for x in tensors]
         values = _unflatten(concrete, [_hint(n) for n in ints], floats, nesting)
-        error = _judges[contract].error(values)
+        error = judge_of(contract).error(values)
     if error is not None:
         raise traced(error)
 
 
 @torch.library.register_fake("tensor_contracts::judge", lib=_library)
-def _judge_fake(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str) -> None:
-    """A graph has no addresses to judge."""
+def _judge_fake(
+    tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str, mode: str
+) -> None:
+    """What metadata says at trace time is said then; where a size is not known yet, later."""
+    sizes = [size for x in tensors for size in (*x.shape, *x.stride())]
+    if mode != "static" and all(_is_known(size) for size in (*sizes, *ints)):
+        _refuse_fake(tensors, ints, floats, nesting, contract)
+
+
+@torch.library.register_fake("tensor_contracts::judge_result", lib=_library)
+def _judge_result_fake(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str) -> None:
+    """Results are judged when there are some."""
+
+
+def _is_known(size: Any) -> bool:
+    return not isinstance(size, torch.SymInt) or size.node.hint is not None
 
 
 def _hint(size: Any) -> int:

@@ -8,7 +8,7 @@ judges the elements is handed numbers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,6 +61,17 @@ class Condition:
 def number_name(index: int) -> str:
     """How `Condition.elements` names one of the numbers."""
     return f"#{index}"
+
+
+def shared_out(
+    conditions: Sequence[Condition], numbers: Sequence[Any]
+) -> Iterator[tuple[Condition, Sequence[Any]]]:
+    """Each condition with its own of the numbers of all, which stand in the same order."""
+    start = 0
+    for condition in conditions:
+        stop = start + len(condition.numbers)
+        yield condition, numbers[start:stop]
+        start = stop
 
 
 def parse(text: str) -> Node:
@@ -120,6 +131,8 @@ def _split(text: str, node: Node, tensors: frozenset[str], numbers: list[Node]) 
                 for item in expressions.walk(node)
             ):
                 raise fail(f"{expressions.to_text(node)} is not about elements")
+            if not expressions.value_names(node) | expressions.none_names(node):
+                return Const(expressions.evaluate(node, {}))
             if node not in numbers:
                 numbers.append(node)
             return Name(number_name(numbers.index(node)))

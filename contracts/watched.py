@@ -1,0 +1,180 @@
+"""A contract's rules on contents, handed to whoever watches the device a call runs on."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import expressions
+from .contents.condition import shared_out
+from .contents.evaluate import Unjudgeable, has_contents
+from .contents.offence import Offence
+from .contents.watch import Judge, watch
+from .errors import ContractError, Violation
+from .explain import contents_rules, refusal
+from .expressions import Incomputable, Name, Node, Unbound
+from .model import Declaration
+from .rules.values import Values
+from .tensors import PLAIN_TYPES
+
+_NOT_THE_USERS = (
+    str(Path(__file__).parent),
+    str(Path(torch.__file__).parent),
+    "<contract ",
+    "<eval_with_key>",
+)
+_COMPILED = "torchinductor"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedCall:
+    """What is kept of a call until its contents are judged: no tensor."""
+
+    watched: Watched
+    rules: tuple[int, ...]
+    sizes: Mapping[str, Any]
+    numbers: Sequence[Any]
+    site: str
+    thread: int
+
+    def error(self, found: Sequence[tuple[int, Offence]]) -> ContractError:
+        declaration = self.watched.declaration
+        conditions = [self.watched.rule(index).resolved for index in self.rules]
+        numbers = list(shared_out(conditions, self.numbers))
+        violations = [
+            self.watched.violation(self.rules[position], offence, self.sizes, numbers[position][1])
+            for position, offence in found
+        ]
+        lines = [f"{name} = {size}" for name, size in self.sizes.items()]
+        error = refusal(declaration, tuple(violations), lines)
+        return ContractError(*error.args_of()[:-1], self.site)
+
+
+class Watched:
+    """The value rules of one contract, ready to judge calls given by position."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        self.declaration = declaration
+        self._rules = contents_rules(declaration)
+        names = [argument.name for argument in declaration.arguments]
+        names = [declaration.receiver, *names] if declaration.receiver else names
+        self._positions = {name: position for position, name in enumerate(names)}
+        self._needs = [
+            [(name, self._positions.get(name)) for name in rule.resolved.names]
+            for _, rule in self._rules
+        ]
+        self._plans: dict[tuple[int, ...], _Plan] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def judge(self, values: Sequence[Any], sizes: Mapping[str, Any]) -> None:
+        """Hand a right call's contents to the observer of its device; returns at once.
+
+        Raises ContractError only where metadata says that a rule cannot be judged.
+        """
+        active = tuple(
+            index
+            for index, needs in enumerate(self._needs)
+            if self._is_active(index, needs, values, sizes)
+        )
+        if not active:
+            return
+        plan = self._plans.get(active)
+        if plan is None:
+            plan = self._plans[active] = _Plan(self, active)
+        tensors = [values[position] for position in plan.tensors]
+        for x in tensors:
+            if (type(x) not in PLAIN_TYPES and not has_contents(x)) or x.is_meta:
+                return
+        try:
+            numbers = [read(values, sizes) for read in plan.numbers]
+            call = WatchedCall(self, active, sizes, numbers, call_site(), threading.get_ident())
+            plan.judge(tensors[0].device.type)(tensors, numbers, call)
+        except Unbound:
+            return
+        except (Unjudgeable, Incomputable) as error:
+            texts = " and ".join(self._rules[index][1].text for index in active)
+            rule = self._rules[active[0]][1]
+            fault = Violation(rule.id, f"{texts} cannot be judged: {error}", hint=rule.hint)
+            raise refusal(self.declaration, (fault,), []) from None
+
+    def _is_active(
+        self,
+        index: int,
+        needs: Sequence[tuple[str, int | None]],
+        values: Sequence[Any],
+        sizes: Mapping[str, Any],
+    ) -> bool:
+        for name, position in needs:
+            if (sizes.get(name) if position is None else values[position]) is None:
+                return False
+        condition = self._rules[index][0]
+        return condition is None or condition.applies(self.env(values, sizes))
+
+    def env(self, values: Sequence[Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
+        """Present arguments and axes, by name."""
+        named = {name: values[position] for name, position in self._positions.items()}
+        return {**{name: value for name, value in named.items() if value is not None}, **sizes}
+
+    def rule(self, index: int) -> Values:
+        return self._rules[index][1]
+
+    def reader(self, node: Node) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
+        """What reads a number out of a call."""
+        if isinstance(node, Name) and not node.path:
+            name, position = node.id, self._positions.get(node.id)
+            if position is None:
+                return lambda values, sizes: sizes[name]
+            return lambda values, sizes: values[position]
+        return lambda values, sizes: expressions.evaluate(node, self.env(values, sizes))
+
+    def violation(
+        self, index: int, offence: Offence, sizes: Mapping[str, Any], numbers: Sequence[Any]
+    ) -> Violation:
+        condition, rule = self._rules[index]
+        facts = [
+            f"{expressions.to_text(node)} is {number}"
+            for node, number in zip(rule.resolved.numbers, numbers, strict=True)
+        ]
+        fault = rule.broken(offence, facts, sizes)
+        note = self.declaration.note(fault.rule)
+        fault = fault if note is None else note.annotate(fault, dict(sizes))
+        return fault if condition is None else condition.qualified(fault)
+
+
+class _Plan:
+    """Those rules that apply to a kind of call, and what they read."""
+
+    def __init__(self, watched: Watched, active: tuple[int, ...]) -> None:
+        conditions = tuple(watched.rule(index).resolved for index in active)
+        names = dict.fromkeys(name for each in conditions for name in each.tensors)
+        self.conditions = conditions
+        self.tensors = [watched._positions[name] for name in names]
+        self.numbers = [watched.reader(node) for each in conditions for node in each.numbers]
+        self._judges: dict[str, Judge] = {}
+
+    def judge(self, device_type: str) -> Judge:
+        judge = self._judges.get(device_type)
+        if judge is None:
+            judge = watch.observer(device_type).judge_of(self.conditions)
+            self._judges[device_type] = judge
+        return judge
+
+
+def call_site() -> str:
+    """Where the user's code made the call: the nearest frame outside this package, torch, and
+    generated code. A compiled graph is called as a whole, and has one such place for all of it."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_NOT_THE_USERS) and _COMPILED not in name:
+            break
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
