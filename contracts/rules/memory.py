@@ -194,7 +194,7 @@ class NoOverlap(MemoryRule):
             code.require(f"{code.constant(disjoint, 'disjoint')}({named}, {others})")
 
     def emit_extent(self, code: Code, name: str) -> tuple[str, str]:
-        """Bind a tensor's first address and the one past its last; both are 0 where it is absent."""
+        """Bind a tensor's first address and the one past its last; both 0 where it is absent."""
         x, begin, end = code.name(name), code.local(f"{name}_begin"), code.local(f"{name}_end")
         if code.conditional(name):
             code.line(f"{begin} = {end} = 0")

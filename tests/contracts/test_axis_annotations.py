@@ -15,7 +15,9 @@ Shape = tuple[int, ...]
 def checker(*dims: str, **constants: int):
     """A contract over one float32 tensor for each axis string."""
     names = [f"x{index}" for index in range(len(dims))]
-    scope: dict[str, Any] = {f"T{name}": Float32[Tensor, dim] for name, dim in zip(names, dims)}
+    scope: dict[str, Any] = {
+        f"T{name}": Float32[Tensor, dim] for name, dim in zip(names, dims, strict=True)
+    }
     scope |= constants
     exec(f"def f({', '.join(f'{name}: T{name}' for name in names)}): ...", scope)
     return contract(scope["f"])
@@ -78,7 +80,9 @@ def verdict(f: Any, *shapes: Shape) -> bool:
     ],
     ids=lambda value: " , ".join(value) if value and isinstance(value[0], str) else "",
 )
-def test_an_axis_string(dims: list[str], right: list[list[Shape]], wrong: list[list[Shape]]) -> None:
+def test_an_axis_string(
+    dims: list[str], right: list[list[Shape]], wrong: list[list[Shape]]
+) -> None:
     f = checker(*dims, K=7)
     assert [shapes for shapes in right if not verdict(f, *shapes)] == []
     assert [shapes for shapes in wrong if verdict(f, *shapes)] == []

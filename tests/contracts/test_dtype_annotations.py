@@ -16,7 +16,8 @@ DTYPES = sorted(
 CLASSES = [
     name
     for name, value in vars(jaxtyping).items()
-    if isinstance(value, type) and issubclass(value, jaxtyping.AbstractDtype)
+    if isinstance(value, type)
+    and issubclass(value, jaxtyping.AbstractDtype)
     and value is not jaxtyping.AbstractDtype
 ]
 

@@ -130,7 +130,9 @@ CASES: list[tuple[Any, Callable[[], Tensor], Callable[[], Tensor]]] = [
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(("make", "right", "wrong"), CASES, ids=lambda v: getattr(v, "__name__", ""))
+@pytest.mark.parametrize(
+    ("make", "right", "wrong"), CASES, ids=lambda v: getattr(v, "__name__", "")
+)
 def test_a_rule_on_one_tensor(
     make: Any, right: Callable[[], Tensor], wrong: Callable[[], Tensor], place: Any
 ) -> None:

@@ -74,7 +74,7 @@ def test_a_local_alias_of_an_outer_function() -> None:
 
 
 def test_the_nearest_alias_wins() -> None:
-    Rows = Float32[Tensor, "batch 5"]
+    Rows = Float32[Tensor, "batch 5"]  # noqa: F841 - the annotation's text finds it
 
     def make():
         @contract
@@ -154,7 +154,7 @@ def test_a_name_that_exists_only_later_is_a_definition_error() -> None:
         @contract
         def f(x: list[Later]) -> None: ...
 
-    Later = Rows  # noqa: F841
+    Later = Rows
 
 
 def test_a_broken_annotation_names_its_argument() -> None:

@@ -7,7 +7,7 @@ from typing import Any, get_origin
 import numpy as np
 import pytest
 import torch
-from jaxtyping import BFloat16, Complex64, Float32, Float8e4m3fn, Shaped
+from jaxtyping import BFloat16, Complex64, Float8e4m3fn, Float32, Shaped
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
