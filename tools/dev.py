@@ -80,12 +80,15 @@ def wheel() -> None:
         python("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ".")
         (built,) = Path(folder).glob("*.whl")
         held = set(zipfile.ZipFile(built).namelist())
-    sources = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
-    wanted = {file.relative_to(ROOT).as_posix() for file in sources}
-    missing = (wanted | {f"{package}/py.typed" for package in PACKAGES}) - held
-    if missing:
+    wanted = {
+        file.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    if missing := wanted - held:
         sys.exit(f"{built.name} lacks {', '.join(sorted(missing))}")
-    print(f"{built.name}: {len(wanted)} modules, typed")
+    print(f"{built.name}: all of {len(wanted)} files")
 
 
 TASKS: dict[str, Callable[..., None]] = {
