@@ -6,6 +6,7 @@ and into Python source that makes the same call when it is pasted.
 
 from __future__ import annotations
 
+import enum
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -293,11 +294,15 @@ def source_of(value: Any, *, fake: bool = False) -> str:
     if isinstance(value, TensorPlan):
         return value.source(fake=fake)
     if isinstance(value, dict):
-        entries = (f"{key!r}: {source_of(item, fake=fake)}" for key, item in value.items())
+        entries = (f"{source_of(key)}: {source_of(item, fake=fake)}" for key, item in value.items())
         return f"{{{', '.join(entries)}}}"
     if type(value) is list:
         return f"[{', '.join(source_of(item, fake=fake) for item in value)}]"
     if type(value) is tuple:
         inner = ", ".join(source_of(item, fake=fake) for item in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if callable(value) and "<" not in getattr(value, "__name__", "<"):
+        return str(value.__name__)
     return repr(value)

@@ -146,7 +146,7 @@ class Problem:
             fitting = [value for value in fitting if not isinstance(value, bool)]
         unique = {(type(value), repr(value)): value for value in fitting if value is not None}
         if not unique:
-            raise samples.NoSample(f"{argument.name}: {spec.text}")
+            raise samples.NoSample(argument.name, spec)
         return list(unique.values())
 
     def landmarks(self, name: str) -> list[int]:
@@ -170,10 +170,7 @@ class Problem:
         default = self._default(argument)
         if default is not None and samples.fits(spec, default):
             return default
-        try:
-            return samples.sample(spec)
-        except samples.NoSample:
-            raise samples.NoSample(f"{argument.name}: {spec.text}") from None
+        return samples.sample(spec, argument.name)
 
     def _default(self, argument: Argument) -> Any:
         default = self._parameter(argument).default
@@ -366,7 +363,7 @@ class Problem:
                     for index, item in enumerate(specs)
                 )
             case ValueSpec():
-                return samples.sample(spec)
+                return samples.sample(spec, argument)
         return None
 
     def _shape(self, spec: TensorSpec, label: str, env: Mapping[str, Any]) -> tuple[int, ...]:
@@ -452,7 +449,7 @@ def _keys(spec: Spec, count: int) -> list[Any]:
         return names
     fitting = [value for value in (*range(count), *samples.SAMPLES) if samples.fits(spec, value)]
     hashable = [value for value in fitting if getattr(value, "__hash__", None) is not None]
-    return hashable[:count] if len(hashable) >= count else [samples.sample(spec)] * count
+    return hashable[:count] if len(hashable) >= count else [samples.sample(spec, "key")] * count
 
 
 def _loosely(node: Node, env: Mapping[str, Any]) -> int:

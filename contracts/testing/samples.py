@@ -13,8 +13,14 @@ from ..errors import ContractDefinitionError
 from ..spec import ValueSpec, is_bearable
 
 
-class NoSample(Exception):
+class NoSample(LookupError):
     """Nothing that is known here fits an annotation; the caller has to give a value."""
+
+    def __init__(self, argument: str, spec: ValueSpec) -> None:
+        super().__init__(
+            f"{argument}: nothing is known that fits {spec.text}; give a value, "
+            f"given={{{argument!r}: ...}}"
+        )
 
 
 SAMPLES: tuple[Any, ...] = (
@@ -33,12 +39,12 @@ def fits(spec: ValueSpec, value: Any) -> bool:
     return bool(is_bearable(value, spec.hint))
 
 
-def sample(spec: ValueSpec) -> Any:
+def sample(spec: ValueSpec, argument: str) -> Any:
     """A value that fits; NoSample where none is known."""
     for value in _candidates(spec):
         if fits(spec, value):
             return value
-    raise NoSample(spec.text)
+    raise NoSample(argument, spec)
 
 
 def strangers(spec: ValueSpec) -> Iterator[Any]:
