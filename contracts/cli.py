@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         print(json.dumps(answer.data, indent=2) if options.json else answer.text)
     except BrokenPipeError:  # `| head` has seen enough
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
     return 0 if answer.yes else 1
 
 

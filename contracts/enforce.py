@@ -11,6 +11,7 @@ from . import explain, modes, tracing
 from .contents.watch import watch
 from .errors import ContractError
 from .model import Declaration
+from .tensors import describe
 from .watched import Watched
 
 
@@ -74,7 +75,7 @@ def judge_result(contract: Enforced, values: Sequence[Any], result: Any) -> None
     declaration = contract.declaration
     found = explain.violations_of_result(declaration, contract.named(values), result)
     if found:
-        raise ContractError(declaration.name, found, [f"return  {explain.describe(result)}"])
+        raise ContractError(declaration.name, found, [f"return  {describe(result)}"])
 
 
 def _call_in_graph(

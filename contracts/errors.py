@@ -84,7 +84,7 @@ class ContractError(ValueError):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self.args_of()
 
-    def args_of(self) -> tuple[Any, ...]:
+    def args_of(self) -> tuple[str, tuple[Violation, ...], tuple[str, ...], str | None, str | None]:
         """What another error is made from, to say the same."""
         return self.function, self.violations, self.arguments, self.explain, self.site
 
