@@ -28,7 +28,7 @@ from .narrowing import (
     narrow,
     tensor_arguments,
 )
-from .registry import REFERENCE, Backend
+from .registry import REFERENCE, Backend, check_arguments
 from .report import Answer, Report
 from .selection import Selection
 from .setting import assume_target, demand_on, known_ops, target_of
@@ -412,10 +412,13 @@ class Op(Generic[P, R_co]):
         rules = list(rules)
         if not (is_reference or self.gradient is not None or self._refuses_gradients(rules)):
             rules.append(no_grad(hint="only the reference is differentiable"))
+        if not isinstance(source, str):
+            check_arguments(source, self._inner)
         narrowed = narrow(self.contract.declaration, rules)
         backend = Backend(
             name=name,
             source=source,
+            arguments=self._inner,
             narrowed=narrowed,
             needs=tuple(Need(need) for need in ([needs] if isinstance(needs, str) else needs)),
             packages=tuple(packages),

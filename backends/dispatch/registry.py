@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts import explain
+from contracts import ContractDefinitionError, Violation, explain
+from contracts.expressions import IsNone
 from contracts.model import Declaration
 
 from .errors import Reason
@@ -23,13 +25,14 @@ class Backend:
     """One way to compute an op.
 
     `source` is the inner function, or where to import it from ("package.module:function"), the
-    first time that a call has nothing else against the backend. `narrowed` is the op's declaration
-    with this backend's rules in place of the contract's; `route` and `accepts_in_trace` are their
-    generated forms.
+    first time that a call has nothing else against the backend. It takes `arguments`. `narrowed`
+    is the op's declaration with this backend's rules in place of the contract's; `route` and
+    `accepts_in_trace` are their generated forms.
     """
 
     name: str
     source: Callable[..., Any] | str
+    arguments: tuple[str, ...]
     narrowed: Declaration
     needs: tuple[Need, ...]
     packages: tuple[str, ...]
@@ -63,7 +66,7 @@ class Backend:
         found = [
             *self.refusals_of_target(target, demanded),
             *(
-                Reason(self.name, "rule", str(violation), violation.rule)
+                Reason(self.name, "rule", self._text(violation), violation.rule)
                 for violation in explain.violations(self.narrowed, arguments)
             ),
         ]
@@ -73,6 +76,15 @@ class Backend:
         if not found and (failure := self.load()) is not None:
             found.append(Reason(self.name, "import", failure))
         yield from found
+
+    def _text(self, violation: Violation) -> str:
+        """A rule "attn_sink is None" is a backend's way to say that it does not know the sink."""
+        broken = next(rule for rule in self.narrowed.rules if rule.id == violation.rule)
+        match getattr(broken, "node", None):
+            case IsNone(name=name, negated=False):
+                hint = f"\n  hint: {broken.hint}" if broken.hint else ""
+                return f"does not support {name}{hint}"
+        return str(violation)
 
     def refusals_of_target(self, target: Target, demanded: bool) -> Iterator[Reason]:
         """What the device lacks, and what is not installed."""
@@ -100,6 +112,7 @@ class Backend:
             return self.source
         module, _, name = self.source.partition(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        check_arguments(function, self.arguments)
         return function
 
 
@@ -110,6 +123,17 @@ class Loaded:
     function: Callable[..., Any] | None = None
     failure: str | None = None
     cause: Exception | None = None
+
+
+def check_arguments(function: Callable[..., Any], arguments: Sequence[str]) -> None:
+    """An inner function has to take what the reference takes, so that nothing is ever dropped."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise ContractDefinitionError(
+            f"{function.__qualname__} cannot be called like the reference, with "
+            f"({', '.join(arguments)}): {error}"
+        ) from None
 
 
 def is_installed(package: str) -> bool:
