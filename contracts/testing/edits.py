@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -160,7 +161,7 @@ def _of_all(plan: Plan) -> Iterator[Edit]:
     devices = {tensor.device for _, tensor in plan.tensors()}
     for device in ("cpu", "meta", "cuda", "cuda:1"):
         if devices and devices != {device}:
-            moved = plan.map(lambda tensor, device=device: replace(tensor, device=device))
+            moved = plan.map(partial(replace, device=device))
             yield Edit("device", f"everything on {device}", moved)
 
 
@@ -168,7 +169,7 @@ def _overlaps(plan: Plan) -> Iterator[Edit]:
     """Two tensors that begin at one address, the smaller inside the larger."""
     if plan.fake:
         return
-    single = [(path[0], tensor) for path, tensor in plan.tensors() if len(path) == 1]
+    single = [(str(path[0]), tensor) for path, tensor in plan.tensors() if len(path) == 1]
     for index, (one, x) in enumerate(single):
         for other, y in single[index + 1 :]:
             if not (_is_plain(x) and _is_plain(y)):

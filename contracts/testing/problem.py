@@ -228,13 +228,16 @@ class Problem:
         match rule:
             case Expression(node=node):
                 return self.condition(node, rule.optional, negated=negated)
-            case When(condition=Expression(node=when), rule=Expression(node=then)):
+            case When(
+                condition=Expression(node=when, optional=of_condition),
+                rule=Expression(node=then, optional=of_rule),
+            ):
                 node = (
                     Logical("and", (when, Unary("not", then)))
                     if negated
                     else Logical("or", (Unary("not", when), then))
                 )
-                return self.condition(node, rule.condition.optional | rule.rule.optional)
+                return self.condition(node, of_condition | of_rule)
             case Custom(function=function, arguments=names):
 
                 def holds(env: Mapping[str, Any]) -> bool:

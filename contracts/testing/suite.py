@@ -58,6 +58,10 @@ class Defect:
     reason: str
 
     @property
+    def text(self) -> str:
+        return self.reason
+
+    @property
     def id(self) -> str:
         return f"defect: {self.rule or 'no legal call'}"
 
@@ -354,7 +358,8 @@ class _Generator:
         if not seen:
             return f"{id} can never be broken: what else the contract demands implies it"
         always = frozenset.intersection(*seen)
-        others = ", ".join(sorted(always or min(seen, key=len)))
+        fewest = min(seen, key=len)
+        others = ", ".join(sorted(always or fewest))
         if always:
             return f"{id} is never broken alone: whatever breaks it breaks {others} too"
         return f"no call was found that breaks {id} alone; the closest also breaks {others}"

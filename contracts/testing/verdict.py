@@ -37,7 +37,7 @@ class Subject:
         found = self.function if isinstance(self.function, Contract) else None
         found = found or getattr(self.function, "contract", None)
         if found is None and isinstance(self.function, type):
-            found = getattr(self.function.__init__, "contract", None)
+            found = getattr(self.function.__init__, "contract", None)  # type: ignore[misc]
         if not isinstance(found, Contract):
             raise TypeError(f"{self.function!r} has no contract")
         receiver = found.declaration.receiver
@@ -75,7 +75,8 @@ class Subject:
 
     def trials(self) -> Iterator[Trial]:
         """Every generated call, then what is wrong with the contract itself."""
-        for case in (*self.suite.cases, *self.suite.defects):
+        cases: tuple[Case | Defect, ...] = (*self.suite.cases, *self.suite.defects)
+        for case in cases:
             yield Trial(self, case)
 
     def declare(self) -> None:
