@@ -31,6 +31,7 @@ from contracts.facts import Fact, facts  # noqa: E402
 from contracts.model import Declaration  # noqa: E402
 from contracts.rules.base import Call, Code, Rule  # noqa: E402
 from contracts.rules.tensor import TensorRule  # noqa: E402
+from contracts.rules.values import Values, values  # noqa: E402
 from contracts.spec import (  # noqa: E402
     ItemsSpec,
     OptionalSpec,
@@ -40,7 +41,7 @@ from contracts.spec import (  # noqa: E402
     UnionSpec,
     ValueSpec,
 )
-from contracts.testing.suite import Suite, contents_rules, generate  # noqa: E402
+from contracts.testing.suite import Suite, generate  # noqa: E402
 from contracts.testing.verdict import Subject, Trial  # noqa: E402
 
 STRANGER = ValueSpec("str", str, (str,))
@@ -89,11 +90,9 @@ class Inverted(Rule):
 
 
 def mutants(declaration: Declaration) -> Iterator[Mutant]:
-    """Every demand of a contract dropped, and inverted; rules on contents apart."""
-    unjudged = contents_rules(declaration)
+    """Every demand of a contract dropped, and inverted."""
     for rule in declaration.rules:
-        if rule.id not in unjudged:
-            yield from _of_rule(declaration, rule)
+        yield from _of_rule(declaration, rule)
     for fact in facts(declaration):
         for how, change in _of_fact(fact):
             arguments = tuple(
@@ -113,12 +112,17 @@ def _of_rule(declaration: Declaration, rule: Rule) -> Iterator[Mutant]:
         return replace(declaration, rules=tuple(found))
 
     yield Mutant(rule.id, "dropped", instead())
-    inverted = Inverted(id=rule.id, rule=rule, declaration=declaration)
-    yield Mutant(rule.id, "inverted", instead(inverted))
+    yield Mutant(rule.id, "inverted", instead(_inverted(declaration, rule)))
     if isinstance(rule, TensorRule) and len(rule.names) > 1:
         for name in rule.names:
             rest = tuple(other for other in rule.names if other != name)
             yield Mutant(rule.id, f"without {name}", instead(replace(rule, names=rest)))
+
+
+def _inverted(declaration: Declaration, rule: Rule) -> Rule:
+    if isinstance(rule, Values):
+        return values(f"not ({rule.text})", id=rule.id).resolve(declaration.names)
+    return Inverted(id=rule.id, rule=rule, declaration=declaration)
 
 
 Change = Callable[[Spec], Spec]

@@ -17,14 +17,12 @@ class Tally:
 
     rules: frozenset[str] = frozenset()
     facts: frozenset[str] = frozenset()
-    unjudged: frozenset[str] = frozenset()
-    """Rules on contents, which static mode never judges."""
     fired: set[str] = field(default_factory=set)
     calls: int = 0
 
     @property
     def declared(self) -> frozenset[str]:
-        return (self.rules | self.facts) - (self.unjudged - self.fired)
+        return self.rules | self.facts
 
     @property
     def silent(self) -> list[str]:
@@ -34,8 +32,7 @@ class Tally:
     def __str__(self) -> str:
         parts = [f"{self.calls} calls"]
         for word, ids in (("rules", self.rules), ("facts", self.facts)):
-            counted = ids & self.declared
-            parts.append(f"{len(counted & self.fired)} of {len(counted)} {word} seen to fire")
+            parts.append(f"{len(ids & self.fired)} of {len(ids)} {word} seen to fire")
         return ", ".join(parts)
 
 
@@ -48,13 +45,10 @@ class Coverage:
     def tally(self, name: str) -> Tally:
         return self.tallies.setdefault(name, Tally())
 
-    def declare(
-        self, name: str, rules: Iterable[str], facts: Iterable[str], unjudged: Iterable[str]
-    ) -> None:
+    def declare(self, name: str, rules: Iterable[str], facts: Iterable[str]) -> None:
         tally = self.tally(name)
         tally.rules |= frozenset(rules)
         tally.facts |= frozenset(facts)
-        tally.unjudged |= frozenset(unjudged)
 
     def saw(self, name: str, fired: Iterable[str]) -> None:
         """Count one call that was judged as it should be, and the rules it broke."""
@@ -75,20 +69,17 @@ class Coverage:
             yield f"{name}: {tally}"
             if tally.silent:
                 yield f"  never exercised: {', '.join(tally.silent)}"
-            unjudged = sorted(tally.unjudged - tally.fired)
-            if unjudged:
-                yield f"  on contents, not exercised in static mode: {', '.join(unjudged)}"
 
     def to_data(self) -> dict[str, Any]:
         """Plain data, to cross from a worker process to the one that reports."""
         return {
-            name: [sorted(t.rules), sorted(t.facts), sorted(t.unjudged), sorted(t.fired), t.calls]
+            name: [sorted(t.rules), sorted(t.facts), sorted(t.fired), t.calls]
             for name, t in self.tallies.items()
         }
 
     def merge(self, data: dict[str, Any]) -> None:
-        for name, (rules, facts, unjudged, fired, calls) in data.items():
-            self.declare(name, rules, facts, unjudged)
+        for name, (rules, facts, fired, calls) in data.items():
+            self.declare(name, rules, facts)
             tally = self.tally(name)
             tally.fired |= set(fired)
             tally.calls += calls

@@ -40,8 +40,9 @@ class TensorPlan:
     offset: int = 0
     shares: str | None = None
     requires_grad: bool = False
-    fill: float = 0
-    kind: type = torch.Tensor
+    fill: float | str = 0
+    """What every element is; `"rising"` counts them up from 0, `"falling"` down to 0."""
+    kind: type[torch.Tensor] = torch.Tensor
     negative: bool = False
     """A lazy negative view: its memory holds the negated values."""
 
@@ -69,7 +70,12 @@ class TensorPlan:
         dense = self.strides is None and not self.offset
         shape = self.shape if dense else (self.extent,)
         memory = torch.empty(shape, dtype=self.dtype, device=self.device)
-        if filled:
+        if isinstance(self.fill, str):
+            counted = torch.arange(memory.numel()).view(shape)
+            memory.copy_(
+                counted if self.fill == "rising" else counted.flatten().flip(0).view(shape)
+            )
+        elif filled:
             memory.fill_(self.fill)
         if not dense:
             memory = memory.as_strided(self.shape, self.dense_strides(), self.offset)
@@ -125,7 +131,11 @@ class TensorPlan:
     def _filled(self, shape: tuple[int, ...], options: str) -> str:
         if self.fill == 0:
             return f"torch.zeros({shape}, {options})"
-        return f"torch.full({shape}, {self.fill!r}, {options})"
+        if isinstance(self.fill, str):
+            turned = "" if self.fill == "rising" else ".flip(0)"
+            return f"torch.arange({math.prod(shape)}){turned}.to({self.dtype}).view({shape})"
+        fill = repr(self.fill) if math.isfinite(self.fill) else f'float("{self.fill}")'
+        return f"torch.full({shape}, {fill}, {options})"
 
     def describe(self) -> str:
         """Metadata in brief: `bfloat16[2, 8, 64]`."""

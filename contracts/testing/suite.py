@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
+from ..explain import contents_rules
 from ..facts import facts
 from ..model import Declaration
 from ..rules.base import Rule
@@ -19,6 +21,7 @@ from ..rules.tensor import Device
 from ..spec import ItemsSpec, UnionSpec, tensor_specs
 from ..tensors import dtype_name
 from .edits import HARMLESS, edits
+from .filling import settled, unsettled
 from .plans import Plan
 from .problem import PREFERRED_DTYPES, Form, Problem
 from .search import edges
@@ -42,6 +45,8 @@ class Case:
     breaks: str | None = None
     besides: frozenset[str] = frozenset()
     """Device rules that it breaks as well, because this machine lacks the device."""
+    contents: bool = False
+    """The rule is one on contents: only modes that read them refuse the call."""
 
     @property
     def id(self) -> str:
@@ -91,11 +96,6 @@ def declared(declaration: Declaration) -> tuple[str, ...]:
     )
 
 
-def contents_rules(declaration: Declaration) -> frozenset[str]:
-    """The ids of rules on contents, which a check of metadata never judges."""
-    return frozenset(rule.id for rule in declaration.rules if rule.values)
-
-
 def generate(declaration: Declaration, given: Mapping[str, Any] | None = None) -> Suite:
     """The tests of a contract. `given` fixes arguments for which no value can be made up."""
     return _Generator(declaration, dict(given or {})).run()
@@ -120,6 +120,7 @@ class _Generator:
         for problem, plan in (fullest, barest) if fullest != barest else (fullest,):
             self.boundaries(problem, plan)
             self.neighbours(self.roomy(problem) or plan)
+        self.contents()
         self.insist()
         for case in list(self.legal.values())[:SPARE_BASES]:
             if not self.missing():
@@ -317,11 +318,31 @@ class _Generator:
                     (id,) = broken
                     self.broken[id, edit.kind] = Case(edit.text, edit.plan, id, ids & devices)
 
+    def contents(self) -> None:
+        """Let legal calls hold what the rules on contents allow, and break each of these rules."""
+        rules = [rule for _, rule in contents_rules(self.declaration)]
+        if not rules:
+            return
+        for text, case in list(self.legal.items()):
+            plan = settled(self.declaration, case.plan, self.given)
+            if plan is None:
+                del self.legal[text]
+            else:
+                self.legal[text] = replace(case, plan=plan)
+        for rule in rules:
+            for case in self.legal.values():
+                broken = unsettled(self.declaration, case.plan, rule, self.given)
+                for text, plan in islice(broken, PER_RULE):
+                    case = Case(text, plan, breaks=rule.id, contents=True)
+                    self.broken.setdefault((rule.id, text), case)
+                if rule.id not in self.missing():
+                    break
+
     # -- what came of it
 
     def missing(self) -> frozenset[str]:
         fired = {case.breaks for case in self.broken.values()}
-        return frozenset(declared(self.declaration)) - fired - contents_rules(self.declaration)
+        return frozenset(declared(self.declaration)) - fired
 
     def selection(self) -> tuple[Case, ...]:
         """Legal calls, then broken ones in the order of the contract, with distinct names."""
@@ -355,6 +376,8 @@ class _Generator:
                 ids = broken_by(self.declaration, plan, self.given)
                 self.together.setdefault(id, set()).update([ids - {id}] if id in ids else [])
         seen = self.together.get(id)
+        if not seen and rule is not None and rule.values:
+            return f"no contents were found that break {id} alone"
         if not seen:
             return f"{id} can never be broken: what else the contract demands implies it"
         always = frozenset.intersection(*seen)

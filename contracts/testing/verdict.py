@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import explain, modes
+from .. import enforce, explain, modes
 from ..axes import Computed
 from ..decorator import Contract
 from ..errors import ContractError
@@ -19,7 +19,7 @@ from ..model import Declaration
 from ..reference import reference
 from ..spec import tensor_specs
 from . import coverage
-from .suite import Case, Defect, Suite, contents_rules, generate
+from .suite import Case, Defect, Suite, generate
 
 SHOWN = 3
 """Failures that an assertion spells out before it only counts."""
@@ -88,7 +88,6 @@ class Subject:
                 self.contract.name,
                 (rule.id for rule in declaration.rules),
                 (fact.id for fact in facts(declaration)),
-                contents_rules(declaration),
             )
 
 
@@ -158,7 +157,9 @@ class Trial:
         with warnings.catch_warnings():
             # torch warns that a fake tensor's address says nothing; rules on addresses know that.
             warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
-            wrong = list(self._disagreements(expected))
+            metadata = frozenset[str]() if call.contents else expected
+            wrong = list(self._disagreements(metadata))
+            wrong += self._in_debug(expected)
         if wrong:
             verdict = f"break {_list(expected)} alone" if expected else "be accepted"
             paths = "\n".join(f"  {line}" for line in wrong)
@@ -189,6 +190,19 @@ class Trial:
         if not plan.fake:
             yield from self._on_fake_tensors(expected)
 
+    def _in_debug(self, expected: frozenset[str]) -> Iterator[str]:
+        """Where metadata is right, or contents alone are wrong, the mode that reads them."""
+        contract, plan = self.subject.contract, self._call.plan
+        if not plan.has_memory or not (self.legal or self._call.contents):
+            return
+        try:
+            enforce.judge(contract, self._values(plan.build()), modes.DEBUG)
+            raised = frozenset[str]()
+        except ContractError as error:
+            raised = _ids(error.violations)
+        if raised != expected:
+            yield f"in debug mode it {f'raises {_list(raised)}' if raised else 'raises nothing'}"
+
     def _on_fake_tensors(self, expected: frozenset[str]) -> Iterator[str]:
         contract = self.subject.contract
         values = self._values(self._call.plan.build(fake=True))
@@ -218,7 +232,7 @@ class Trial:
         receiver = declaration.receiver
         function = self.subject.guarded
         signature, given = declaration.signature, dict(arguments)
-        if self.breaks and self.subject.refuses_by_itself:
+        if self.breaks and not self._call.contents and self.subject.refuses_by_itself:
             function, signature = self.subject.function, declaration.call_signature
         elif receiver is not None:
             given[receiver] = self.subject.fixed.get(receiver)
