@@ -20,7 +20,7 @@ import functools
 import weakref
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch._library.effects import EffectType
@@ -181,8 +181,9 @@ for _name, _run in (("refuse", _refuse), ("judge", _judge), ("judge_result", _ju
 @torch.library.register_fake("tensor_contracts::refuse", lib=_library)
 def _refuse_fake(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str) -> None:
     with unset_fake_temporarily():
-        concrete = [_concrete(x) for x in tensors]
-        values = _unflatten(concrete, [_hint(n) for n in ints], floats, nesting)
+        values = _unflatten(
+            [concrete(x) for x in tensors], [_hint(n) for n in ints], floats, nesting
+        )
         error = judge_of(contract).error(values)
     if error is not None:
         raise traced(error)
@@ -215,8 +216,10 @@ def _hint(size: Any) -> int:
     return int(size)
 
 
-def _concrete(x: torch.Tensor) -> torch.Tensor:
+def concrete(x: Any) -> Any:
     """The same metadata with numbers for sizes, so that a message can print them."""
+    if isinstance(x, torch.SymInt):
+        return _hint(x)
     if not isinstance(x, FakeTensor) or x.is_nested or x.layout is not torch.strided:
         return x
     with FakeTensorMode() as mode:
@@ -225,9 +228,18 @@ def _concrete(x: torch.Tensor) -> torch.Tensor:
         return FakeTensor(mode, y, x.device).requires_grad_(x.requires_grad)
 
 
+class Replayable(Protocol):
+    """An error that can be made again from what it was made from."""
+
+    def args_of(self) -> tuple[Any, ...]: ...
+
+
+E = TypeVar("E", bound=Replayable)
+
+
 @functools.cache
-def _traced_class() -> type[ContractError]:
-    """ContractError as Dynamo lets it pass: a user sees our class and our text first.
+def _traced_class(kind: type[Any]) -> type[Any]:
+    """An error class of ours as Dynamo lets it pass: a user sees our class and our text first.
 
     Dynamo's own refusal to trace is the only exception that it re-raises as it is; where a release
     has no such class, the plain error is raised, and Dynamo wraps it.
@@ -235,11 +247,11 @@ def _traced_class() -> type[ContractError]:
     try:
         from torch._dynamo.exc import Unsupported
     except ImportError:
-        return ContractError
+        return kind
 
-    class TracedContractError(ContractError, Unsupported):
+    class Traced(kind, Unsupported):
         def __init__(self, *args: Any) -> None:
-            ContractError.__init__(self, *args)
+            kind.__init__(self, *args)
             self.real_stack = torch._guards.TracingContext.extract_stack()
             self.msg = str(self)
             self.skip_frame = False
@@ -249,14 +261,15 @@ def _traced_class() -> type[ContractError]:
             self.add_to_stats()
 
         def __reduce__(self) -> tuple[Any, ...]:
-            return ContractError, self.args_of()
+            return kind, self.args_of()
 
-    TracedContractError.__name__ = ContractError.__name__
-    TracedContractError.__qualname__ = ContractError.__qualname__
-    TracedContractError.__module__ = ContractError.__module__
-    return TracedContractError
+    Traced.__name__ = kind.__name__
+    Traced.__qualname__ = kind.__qualname__
+    Traced.__module__ = kind.__module__
+    return Traced
 
 
-def traced(error: ContractError) -> ContractError:
+def traced(error: E) -> E:
     """The error in the form that a trace lets through."""
-    return _traced_class()(*error.args_of())
+    kind: type[E] = _traced_class(type(error))
+    return kind(*error.args_of())

@@ -56,13 +56,11 @@ class NoBackendError(RuntimeError):
         super().__init__(self._text())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NoBackendError, (
-            self.op,
-            self.demanded,
-            self.reasons,
-            self.eligible,
-            self.arguments,
-        )
+        return type(self), self.args_of()
+
+    def args_of(self) -> tuple[Any, ...]:
+        """What another error is made from, to say the same."""
+        return self.op, self.demanded, self.reasons, self.eligible, self.arguments
 
     def to_dict(self) -> dict[str, Any]:
         """The error as plain data, ready for JSON."""

@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from contracts import Contract, ContractDefinitionError, Rule, modes, no_grad
+from contracts import Contract, ContractDefinitionError, Rule, modes, no_grad, tracing
 from contracts import outputs as language_outputs
 from contracts.compiler import compile_sizes, compile_wrapper
 from contracts.decorator import Contracted
@@ -19,7 +20,7 @@ from contracts.enforce import call_in_mode
 from contracts.rules.tensor import NoGrad
 
 from . import library
-from .errors import Reason
+from .errors import NoBackendError, Reason
 from .library import Gradient
 from .narrowing import (
     axis_sources,
@@ -470,12 +471,24 @@ class Op(Generic[P, R_co]):
         *inner, name, demanded = values
         arguments = self._arguments(inner)
         if demanded:
-            target = target_of(arguments[self._selection.device_position].device)
-            self._selection.select(name, arguments, target)
+            self._refuse_while_tracing(name, arguments)
         if self.buffers:
             return None
         results = self._empty_outputs(arguments)
         return results if self._pack is None else self._pack(results)
+
+    def _refuse_while_tracing(self, name: str, arguments: Sequence[Any]) -> None:
+        """What metadata says against a demanded backend is said when the graph is made."""
+        target = target_of(arguments[self._selection.device_position].device)
+        try:
+            self._selection.select(name, arguments, target)
+        except NoBackendError:
+            with unset_fake_temporarily():
+                known = [tracing.concrete(value) for value in arguments]
+                try:
+                    self._selection.select(name, known, target)
+                except NoBackendError as error:
+                    raise tracing.traced(error) from None
 
     def _empty_outputs(self, arguments: Sequence[Any]) -> Any:
         declaration = self.contract.declaration
