@@ -76,10 +76,15 @@ class Body(Code):
             self.fixed_rank(axes, shape, key, sure)
         else:
             self.variable_rank(spec, shape, key)
-        if sure and not any(
-            isinstance(axis, Anonymous | Variadic) or axis.broadcast for axis in axes
-        ):
+        if sure and all(map(self.is_decided, axes)):
             self.shapes.append((axes, shape))
+
+    def is_decided(self, axis: Axis) -> bool:
+        """Whether every right call has one size for this axis, so that whole shapes compare."""
+        if isinstance(axis, Computed):
+            names = expressions.value_names(axis.expression)
+            return not axis.broadcast and not any(map(self.conditional, names))
+        return not (isinstance(axis, Anonymous | Variadic) or axis.broadcast)
 
     def require_all(self, tests: Sequence[str]) -> None:
         if tests:

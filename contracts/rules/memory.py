@@ -69,8 +69,8 @@ class UnitStride(MemoryRule):
         for name in self.names:
             with code.each(name) as x:
                 code.require_strided(name, x)
-                whole = f"{x}.is_contiguous() or " if self.dim == -1 else ""
-                code.require(f"{whole}{x}.stride()[{self.dim}] == 1 or {slow}({x}, {self.dim})")
+                whole = f"{x}.is_contiguous()" if self.dim == -1 else f"{x}.numel() <= 1"
+                code.require(f"{whole} or {x}.stride()[{self.dim}] == 1 or {slow}({x}, {self.dim})")
 
     def judge(self, call: Call) -> Iterator[Violation]:
         for label, x in self.named(call):
