@@ -318,7 +318,6 @@ def weigh_block(shared, s, scale, top, m, total, block):
     stage, _ = stage_of(block)
     shared.p.index(stage).store(p.to(gl.float16))
     shared.alpha.index(stage).store(alpha)
-    fence_async_shared()  # P is an operand of the tensor cores
     mbarrier.arrive(shared.p_full.index(stage), count=1)
     return gl.maximum(top, highest), raised, total
 
@@ -443,23 +442,23 @@ def raise_values(pairs):
 
 
 @gluon.jit
-def await_weights(shared, block, FIRST: gl.constexpr):
-    """Wait for P of a block; its first values, and the smallest factor of O as an integer.
+def await_weights(shared, block):
+    """Wait for P of a block; the smallest factor of O as an integer.
 
     Positive floats order as integers do, whose minimum over a warp is one instruction.
     """
     stage, phase = stage_of(block)
     mbarrier.wait(shared.p_full.index(stage), phase)
+    fence_async_shared()
     alpha = shared.alpha.index(stage).load(IN_WARP).to(gl.int32, bitcast=True)
-    lower = load_values(shared, block, FIRST, 0)
-    upper = load_values(shared, block, FIRST + 128, 0)
-    return lower, upper, gl.min(alpha, 0)
+    return gl.min(alpha, 0)
 
 
 @gluon.jit
 def rescale(shared, block, smallest, e0, o0, e1, o1):
     """Multiply O by a block's factors, unless all of them are one."""
     if smallest < 0x3F800000:
+        e0, o0, e1, o1 = warpgroup_mma_wait(0, deps=(e0, o0, e1, o1))
         alpha = shared.alpha.index(stage_of(block)[0]).load(O_HEADS)[None, :]
         e0 *= alpha
         o0 *= alpha
@@ -469,33 +468,40 @@ def rescale(shared, block, smallest, e0, o0, e1, o1):
 
 
 @gluon.jit
-def add_block(shared, block, next_block, lower, upper, e0, o0, e1, o1, FIRST: gl.constexpr):
-    """`O^T += V^T P^T` for 256 channels and 64 keys, 16 keys and 128 channels at a time.
+def add_pair(shared, block, after, smallest, lower, upper, e0, o0, e1, o1, FIRST: gl.constexpr):
+    """`O^T += V^T P^T` for 256 channels and two blocks, 16 keys and 128 channels at a time.
 
     `e0, o0` are the even and the odd ones of the lower 128 channels, `e1, o1` those of the upper.
-    Values are read two steps ahead of their products. The next block is awaited while the last
-    products run; none runs on into the next call, as ptxas would then serialise all of them.
+    `lower` and `upper` are read a step ahead of their products, which two more run behind. Each
+    block's P is awaited, and its stage let go, while products run; none runs on into the next
+    pair, behind block `after`, as ptxas would then serialise all products of the kernel.
     """
-    stage, _ = stage_of(block)
-    p = shared.p.index(stage)
-    for step in gl.static_range(4):
-        weights = p.slice(16 * step, 16, dim=1).permute((1, 0))
-        even, odd = raise_values(lower)
-        e0 = warpgroup_mma(even, weights, e0, is_async=True)
-        o0 = warpgroup_mma(odd, weights, o0, is_async=True)
-        if step < 3:
-            lower = load_values(shared, block, FIRST, 16 * (step + 1))
-        e0, o0, e1, o1 = warpgroup_mma_wait(2, deps=(e0, o0, e1, o1))
-        even, odd = raise_values(upper)
-        e1 = warpgroup_mma(even, weights, e1, is_async=True)
-        o1 = warpgroup_mma(odd, weights, o1, is_async=True)
-        if step < 3:
-            upper = load_values(shared, block, FIRST + 128, 16 * (step + 1))
+    for half in gl.static_range(2):
+        following = block + 1 if half == 0 else after
+        stage, _ = stage_of(block + half)
+        p = shared.p.index(stage)
+        e0, o0, e1, o1 = rescale(shared, block + half, smallest, e0, o0, e1, o1)
+        for step in gl.static_range(4):
+            weights = p.slice(16 * step, 16, dim=1).permute((1, 0))
+            # P of a block is published after the keys of the next one have landed.
+            ahead = block + half if step < 3 else following
+            even, odd = raise_values(lower)
+            e0 = warpgroup_mma(even, weights, e0, is_async=True)
+            o0 = warpgroup_mma(odd, weights, o0, is_async=True)
+            lower = load_values(shared, ahead, FIRST, 16 * (step + 1) % KEYS)
             e0, o0, e1, o1 = warpgroup_mma_wait(2, deps=(e0, o0, e1, o1))
-    lower, upper, smallest = await_weights(shared, next_block, FIRST)
+            if half == 1 and step == 0:  # the first block's products have ended
+                mbarrier.arrive(shared.used.index(stage_of(block)[0]), count=1)
+            even, odd = raise_values(upper)
+            e1 = warpgroup_mma(even, weights, e1, is_async=True)
+            o1 = warpgroup_mma(odd, weights, o1, is_async=True)
+            upper = load_values(shared, ahead, FIRST + 128, 16 * (step + 1) % KEYS)
+            if half == 0 or step < 3:
+                e0, o0, e1, o1 = warpgroup_mma_wait(2, deps=(e0, o0, e1, o1))
+        smallest = await_weights(shared, following)
     e0, o0, e1, o1 = warpgroup_mma_wait(0, deps=(e0, o0, e1, o1))
     mbarrier.arrive(shared.used.index(stage), count=1)
-    return lower, upper, smallest, e0, o0, e1, o1
+    return smallest, lower, upper, e0, o0, e1, o1
 
 
 @gluon.jit
@@ -541,15 +547,16 @@ def values_partition(
         zero = gl.full([64, HEADS], 0.0, gl.float32, O_LAYOUT)
         e0, o0, e1, o1 = zero, zero, zero, zero
         last = block + 2 * pairs - 1
-        lower, upper, smallest = await_weights(shared, block, FIRST)
-        for _ in range(2 * pairs):
-            e0, o0, e1, o1 = rescale(shared, block, smallest, e0, o0, e1, o1)
+        smallest = await_weights(shared, block)
+        lower = load_values(shared, block, FIRST, 0)
+        upper = load_values(shared, block, FIRST + 128, 0)
+        for _ in range(pairs):
             # The last block awaits itself again, as the next tile's first may be far off.
-            following = gl.minimum(block + 1, last)
-            lower, upper, smallest, e0, o0, e1, o1 = add_block(
-                shared, block, following, lower, upper, e0, o0, e1, o1, FIRST
+            after = gl.minimum(block + 2, last)
+            smallest, lower, upper, e0, o0, e1, o1 = add_pair(
+                shared, block, after, smallest, lower, upper, e0, o0, e1, o1, FIRST
             )
-            block += 1
+            block += 2
         if SPLIT:
             part = parts_ptr + work.to(gl.int64) * (HEADS * D_V)
             store_part(part, e0, o0, FIRST)
