@@ -23,8 +23,11 @@ class Text:
 
 @dataclass(frozen=True)
 class Code:
+    """Python, or messages as they are printed."""
+
     title: str
     text: str
+    is_message: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ Section = Text | Code | Items | Links | Table
 def of_entry(entry: Entry) -> tuple[Section, ...]:
     """Everything about one way to break one contract."""
     sections: list[Section] = [
-        Code("Error message", "\n".join(entry.messages)),
+        Code("Error message", "\n".join(entry.messages), is_message=True),
         Text("What it means", entry.meaning),
         Text("When it happens", entry.trigger),
     ]
@@ -77,7 +80,7 @@ def of_entry(entry: Entry) -> tuple[Section, ...]:
     ]
     if entry.upstream:
         said = "\n".join(message.replace("(.+?)", "…") for message in entry.upstream)
-        sections.append(Code("Other libraries say", said))
+        sections.append(Code("Other libraries say", said, is_message=True))
     if entry.source is not None:
         where = f"{entry.source.file}:{entry.source.line}"
         sections.append(Code(f"Source, {where}", entry.source.text))

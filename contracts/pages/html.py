@@ -42,8 +42,10 @@ def inline(text: str) -> str:
     )
 
 
-def code(text: str) -> str:
-    return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
+def code(item: Code) -> str:
+    """Code scrolls sideways, messages wrap."""
+    kind = ' class="message"' if item.is_message else ' tabindex="0"'
+    return f"<pre{kind}><code>{escape(item.text)}</code></pre>"
 
 
 def sections(items: Iterable[Section], link: Link) -> str:
@@ -54,8 +56,8 @@ def _section(item: Section, link: Link) -> str:
     match item:
         case Text(text=text):
             body = f"<p>{inline(text)}</p>"
-        case Code(text=text):
-            body = code(text)
+        case Code():
+            body = code(item)
         case Items(items=items):
             body = f"<ul>{''.join(f'<li>{inline(line)}</li>' for line in items)}</ul>"
         case Links(ids=ids):

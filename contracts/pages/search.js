@@ -53,7 +53,7 @@ function search(text) {
   const exact = [
     byId(text),
     byPattern(text, (entry) => entry.messages),
-    byPattern(text, (entry) => entry.upstream),
+    byPattern(text, (entry) => entry.upstream).sort((a, b) => b.likely - a.likely),
   ].find((entries) => entries.length);
   return exact ? [exact, true] : [byWords(text), false];
 }

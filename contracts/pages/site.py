@@ -79,7 +79,8 @@ def _index(subjects: Sequence[Subject], entries: Sequence[Entry], addresses: dic
             f"{_entry_list(for_facts, addresses)}</details></section>"
         )
     data = json.dumps([_record(entry, addresses[entry.id]) for entry in entries])
-    script = f"const ENTRIES = {data.replace('</', '<' + chr(92) + '/')};\n{_asset('search.js')}"
+    data = data.replace("<", "\\u003c")  # nothing in it may look like markup
+    script = f"const ENTRIES = {data};\n{_asset('search.js')}"
     return html.frame(TITLE, "".join(parts), root="", script=script)
 
 
@@ -102,6 +103,7 @@ def _record(entry: Entry, address: str) -> dict[str, Any]:
         "demand": entry.demand,
         "meaning": entry.meaning.replace("`", ""),
         "messages": [entry.pattern_of(message) for message in entry.messages],
+        "likely": entry.situations is not None,
         "upstream": [upstream_pattern(message) for message in entry.upstream],
     }
 
@@ -133,7 +135,8 @@ def _entry(entry: Entry, addresses: dict[str, str]) -> str:
     )
     body = (
         html.crumbs((TITLE, "../index.html"), (entry.op, "index.html"), (entry.rule, None))
-        + f'<h1><code>{escape(entry.rule)}</code></h1><ul class="chips">{chips}</ul>'
+        + f"<h1><code>{escape(entry.rule)}</code></h1><p><code>{escape(entry.demand)}</code></p>"
+        + f'<ul class="chips">{chips}</ul>'
         + html.sections(of_entry(entry), link)
     )
     return html.frame(f"{entry.id} · {TITLE}", body, root="../")

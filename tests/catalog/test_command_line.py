@@ -231,7 +231,9 @@ def test_without_any_announced_operation_it_says_how_to_get_some(
 @pytest.mark.parametrize("form", ["json", "markdown"])
 def test_catalog(capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str) -> None:
     file = tmp_path / "catalogue"
-    code, text = ask(capsys, "catalog", "hunyuan_qkv_rope_pack", "--format", form, "--output", str(file))
+    code, text = ask(
+        capsys, "catalog", "hunyuan_qkv_rope_pack", "--format", form, "--output", str(file)
+    )
     assert (code, text) == (0, f"51 entries in {file}\n")
     written = file.read_text()
     if form == "json":

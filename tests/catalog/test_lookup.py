@@ -50,9 +50,7 @@ def found(text: str, entries: dict[str, Entry]) -> list[tuple[str, str]]:
         ),
     ],
 )
-def test_a_text_finds_its_entry(
-    text: str, first: str, how: str, entries: dict[str, Entry]
-) -> None:
+def test_a_text_finds_its_entry(text: str, first: str, how: str, entries: dict[str, Entry]) -> None:
     assert found(text, entries)[0] == (first, how)
 
 
