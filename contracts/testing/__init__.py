@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .comparing import Comparison, compare
+    from .parity import Tolerance, assert_parity, conformance
     from .strategies import broken_calls, calls
     from .suite import Case, Defect, Suite, generate
     from .verdict import assert_contract
@@ -21,10 +22,13 @@ else:
         "Comparison": "comparing",
         "Defect": "suite",
         "Suite": "suite",
+        "Tolerance": "parity",
         "assert_contract": "verdict",
+        "assert_parity": "parity",
         "broken_calls": "strategies",
         "calls": "strategies",
         "compare": "comparing",
+        "conformance": "parity",
         "generate": "suite",
     }
 
@@ -42,9 +46,12 @@ __all__ = [
     "Comparison",
     "Defect",
     "Suite",
+    "Tolerance",
     "assert_contract",
+    "assert_parity",
     "broken_calls",
     "calls",
     "compare",
+    "conformance",
     "generate",
 ]

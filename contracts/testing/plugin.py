@@ -14,10 +14,11 @@ import pytest
 from .coverage import Coverage, current
 
 if TYPE_CHECKING:
+    from .parity import ParityTrial
     from .verdict import Trial
 
-MARKER = "tensor_contract"
-FIXTURE = "contract_case"
+CONTRACT, CONTRACT_CASE = "tensor_contract", "contract_case"
+PARITY, PARITY_CASE = "tensor_parity", "parity_case"
 
 SESSION = pytest.StashKey[Coverage]()
 TOKEN = pytest.StashKey[Token[Any]]()
@@ -31,13 +32,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PERCENT",
         help="fail when fewer of the rules and facts of the tested contracts were seen broken",
     )
+    group.addoption(
+        "--contract-backend",
+        metavar="NAME",
+        help="compare only this backend of each operation with its reference",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(fn, given=None): run the test for every call generated from fn's contract, "
-        f"as {FIXTURE}",
+        f"{CONTRACT}(fn, given=None): run the test for every call generated from fn's contract, "
+        f"as {CONTRACT_CASE}",
+    )
+    config.addinivalue_line(
+        "markers",
+        f"{PARITY}(op): run the test for every case of an operation on each of its backends, "
+        f"as {PARITY_CASE}",
     )
     config.stash[SESSION] = Coverage()
     config.stash[TOKEN] = current.set(config.stash[SESSION])
@@ -50,39 +61,57 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    marker = metafunc.definition.get_closest_marker(MARKER)
-    if marker is None:
-        return
-    if FIXTURE not in metafunc.fixturenames:
-        raise pytest.UsageError(f"{metafunc.definition.nodeid}: {MARKER} needs `{FIXTURE}`")
-    if "fn" not in marker.kwargs:
-        # pytest takes a lone positional function for the one that is to be marked.
-        raise pytest.UsageError(f"{metafunc.definition.nodeid}: write {MARKER}(fn=...)")
-    from .verdict import subject
+    if (marker := _marker(metafunc, CONTRACT, CONTRACT_CASE, "fn")) is not None:
+        from .verdict import subject
 
-    tested = subject(marker.kwargs["fn"], marker.kwargs.get("given"))
-    tested.declare()
-    trials = list(tested.trials())
-    metafunc.parametrize(FIXTURE, trials, ids=[trial.id for trial in trials])
+        tested = subject(marker.kwargs["fn"], marker.kwargs.get("given"))
+        tested.declare()
+        trials = list(tested.trials())
+        metafunc.parametrize(CONTRACT_CASE, trials, ids=[trial.id for trial in trials])
+    if (marker := _marker(metafunc, PARITY, PARITY_CASE, "op")) is not None:
+        from .parity import op_cases
+
+        backend = metafunc.config.getoption("--contract-backend")
+        cases = list(op_cases(marker.kwargs["op"]).trials(backend))
+        metafunc.parametrize(PARITY_CASE, cases, ids=[case.id for case in cases])
+
+
+def _marker(metafunc: pytest.Metafunc, name: str, fixture: str, subject: str) -> pytest.Mark | None:
+    marker = metafunc.definition.get_closest_marker(name)
+    where = metafunc.definition.nodeid
+    if marker is None:
+        return None
+    if subject not in marker.kwargs:
+        # pytest takes a lone positional function for the one that is to be marked.
+        raise pytest.UsageError(f"{where}: write pytest.mark.{name}({subject}=...)")
+    if fixture not in metafunc.fixturenames:
+        raise pytest.UsageError(f"{where}: a test marked {name} takes `{fixture}`")
+    return marker
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """The verdict comes first, so that a test whose body is `...` tests something."""
     callspec = getattr(pyfuncitem, "callspec", None)
-    if pyfuncitem.get_closest_marker(MARKER) is not None and callspec is not None:
-        trial: Trial = callspec.params[FIXTURE]
-        if failure := _failure(trial):
-            pytest.fail(failure, pytrace=False)
+    params = callspec.params if callspec is not None else {}
+    if pyfuncitem.get_closest_marker(CONTRACT) is not None and CONTRACT_CASE in params:
+        _verdict(params[CONTRACT_CASE])
+    if pyfuncitem.get_closest_marker(PARITY) is not None and PARITY_CASE in params:
+        case: ParityTrial = params[PARITY_CASE]
+        if reasons := case.refusals():
+            pytest.skip("; ".join(reasons))
+        _verdict(case)
     return (yield)
 
 
-def _failure(trial: Trial) -> str | None:
+def _verdict(trial: Trial | ParityTrial) -> None:
+    failure = None
     try:
         trial.check()
-    except AssertionError as failure:
-        return str(failure)
-    return None
+    except AssertionError as error:
+        failure = str(error)
+    if failure is not None:
+        pytest.fail(failure, pytrace=False)
 
 
 def pytest_terminal_summary(

@@ -187,8 +187,19 @@ class Trial:
         raised = self._raised(arguments)
         if raised != expected:
             yield f"calling it {f'raises {_list(raised)}' if raised else 'raises nothing'}"
+        yield from self._by_op(arguments, expected)
         if not plan.fake:
             yield from self._on_fake_tensors(expected)
+
+    def _by_op(self, arguments: Mapping[str, Any], expected: frozenset[str]) -> Iterator[str]:
+        """An operation explains a call without running it, and judges it as its contract does."""
+        explained = getattr(self.subject.function, "explain", None)
+        if explained is None:
+            return
+        error = explained(**arguments).error
+        found = _ids(error.violations) if error is not None else frozenset[str]()
+        if found != expected:
+            yield f"explain() finds {_list(found)}"
 
     def _in_debug(self, expected: frozenset[str]) -> Iterator[str]:
         """Where metadata is right, or contents alone are wrong, the mode that reads them."""

@@ -18,6 +18,9 @@ GUARD = 64
 """Elements of NaN on either side of each input; a multiple of 16 bytes, so alignment is kept."""
 
 
+NAMES = ("img_q", "img_k", "img_v", "txt_q", "txt_k", "txt_v", "cos", "sin")
+
+
 class Pool:
     """Draws random inputs inside guarded buffers, on one device, from one seed."""
 
@@ -139,6 +142,11 @@ class Inputs:
     tensors: tuple[Tensor, ...]
     buffers: tuple[Tensor, ...]
 
+    @property
+    def arguments(self) -> dict[str, Tensor]:
+        """Keyword arguments of the operation."""
+        return dict(zip(NAMES, self.tensors, strict=True))
+
 
 @dataclass(frozen=True)
 class Case:
@@ -208,6 +216,9 @@ SMALL = (
     Case("head-dim-126-odd-address", 1, 2, 1, 3, 126, image=partial(separate, skip=1)),
 )
 """Small enough for Triton's interpreter on a CPU."""
+
+CASES = SMALL
+"""What every backend is compared on, bit for bit, wherever the operation is tested."""
 
 LARGE = (
     Case("image-past-65535", 1, 65_600, 3, 1, 8),

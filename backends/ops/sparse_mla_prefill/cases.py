@@ -260,6 +260,16 @@ def mismatches(results: Results, exact: Results, tolerance: Tolerance) -> Iterat
                 yield f"{name} is off by {worst:.2e}, not {tolerance.logits:.2e}"
 
 
+def disagreements(
+    case: Case, inputs: Inputs, results: tuple[Tensor, Tensor, Tensor], backend: str
+) -> Iterator[str]:
+    """What is wrong with an operation's results, against float64."""
+    name = {"gluon": "hopper"}.get(backend, backend)
+    if not inputs.q.is_cuda:
+        name += "-interpreted"
+    yield from mismatches(Results(*results), exact_results(inputs), case.tolerance(name))
+
+
 ALL_LENGTHS = (0, 1, 7, 64, 127, 128, 129, -1)
 EVERYTHING: dict[str, Any] = {
     "lanes": random_lanes,
@@ -305,6 +315,9 @@ SMALL = (
     Case("cache-rows-of-577-bytes", 1, 95, 64, 128, kv_row_bytes=577),
 )
 """Small enough for Triton's interpreter on a CPU."""
+
+CASES = tuple(case for case in SMALL if case.s_q <= 2)
+"""What every backend is compared on, quickly, wherever the operation is tested."""
 
 LARGE = (
     *(
