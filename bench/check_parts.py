@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import timeit
 from collections.abc import Callable
 
 import torch
 
 from bench.check_contestants import Signature
 from bench.tables import print_table
-from bench.timing import call_timer, interleaved
+from bench.timing import call_timer, cpu_timer, interleaved
 from contracts import Contract
 from contracts import contract as declare
 
@@ -43,9 +42,7 @@ def print_reads() -> None:
     x, y = torch.zeros(2, 2, 64, 4, 64, dtype=torch.bfloat16).unbind(0)
     names = {"x": x, "y": y, "Tensor": torch.Tensor, "device": x.device, "shape": x.shape}
     setup = "\n".join(f"{name} = names[{name!r}]" for name in names)
-    timers = {
-        read: timeit.Timer(read, setup=setup, globals={"names": names}) for read in ("pass", *READS)
-    }
+    timers = {read: cpu_timer(read, setup, {"names": names}) for read in ("pass", *READS)}
     timings = interleaved(timers, **SAMPLES)
     loop = timings.pop("pass").best
     rows = ((read, f"{(timing.best - loop) * 1e9:.0f}") for read, timing in timings.items())
@@ -97,4 +94,4 @@ def time_decoration(contract: Contract, repeats: int = 25) -> float:
     def decorate() -> None:
         declare(*declared.rules, outputs=declared.outputs, name=declared.name)(declared.function)
 
-    return min(timeit.repeat(decorate, number=1, repeat=repeats))
+    return min(cpu_timer(decorate).repeat(number=1, repeat=repeats))

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import timeit
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 from bench import check_cases, check_parts
 from bench.check_contestants import BY_HAND, JAXTYPING, OURS, PEERS, Signature, absence, signatures
 from bench.tables import print_table
-from bench.timing import Timing, call_timer, interleaved
+from bench.timing import Timing, call_timer, cpu_timer, interleaved
 from contracts import ContractError
 
 
@@ -71,7 +70,7 @@ def time_refusals(signature: Signature, rounds: int) -> dict[str, Timing]:
 
     checkers = signature.checkers
     return interleaved(
-        {label: timeit.Timer(refused(check)) for label, check in checkers.items()}, rounds=rounds
+        {label: cpu_timer(refused(check)) for label, check in checkers.items()}, rounds=rounds
     )
 
 
