@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 import torch
@@ -20,9 +20,9 @@ VARIABLE = "CONTRACTS_BACKEND"
 class Demand:
     """A backend for every op, and for single ops by name; None leaves the choice to the call."""
 
-    default: str | None = None
-    by_op: Mapping[str, str | None] = field(default_factory=dict)
-    origin: str = "backends.use"
+    default: str | None
+    by_op: Mapping[str, str | None]
+    origin: str
 
     def of(self, op: str) -> str | None:
         return self.by_op.get(op, self.default)
@@ -32,8 +32,11 @@ class Demand:
 class Setting:
     """Everything that makes a thread's calls differ from the automatic choice."""
 
-    demand: Demand = field(default_factory=Demand)
-    targets: Mapping[torch.device, Target] = field(default_factory=dict)
+    demand: Demand
+    targets: Mapping[torch.device, Target]
+
+
+NOTHING = Setting(Demand(None, {}, ""), {})
 
 
 def read_environment(text: str) -> Setting | None:
@@ -45,7 +48,7 @@ def read_environment(text: str) -> Setting | None:
             by_op[op.strip()] = backend.strip()
         else:
             default = item
-    return Setting(Demand(default, by_op, VARIABLE)) if default or by_op else None
+    return Setting(Demand(default, by_op, VARIABLE), {}) if default or by_op else None
 
 
 OF_THE_ENVIRONMENT = read_environment(os.environ.get(VARIABLE, ""))
@@ -103,7 +106,7 @@ def assume_target(
         at = torch.device(at.type, 0)
     target = Target(str(at), sm, interpreter)
     before = thread.setting
-    setting = before or Setting()
+    setting = before or NOTHING
     thread.setting = replace(setting, targets={**setting.targets, at: target})
     try:
         yield target
@@ -146,11 +149,11 @@ class use:
 
     def __enter__(self) -> None:
         self.before.append(thread.setting)
-        setting = thread.setting or Setting()
-        demand = Demand(self.backend, self.by_op)
+        setting = thread.setting or NOTHING
+        demand = Demand(self.backend, self.by_op, "backends.use")
         if self.by_op and self.backend is None:  # for some ops only: others keep what they have
             outer = setting.demand
-            demand = Demand(outer.default, {**outer.by_op, **self.by_op})
+            demand = Demand(outer.default, {**outer.by_op, **self.by_op}, "backends.use")
         thread.setting = Setting(demand, setting.targets)
 
     def __exit__(
