@@ -31,9 +31,11 @@ DEFAULT = checked(os.environ.get("CONTRACTS_MODE", STATIC) or STATIC, "CONTRACTS
 
 
 class _Thread(threading.local):
-    """Class attributes are the defaults of every thread, and cost nothing to set up."""
+    """The mode of each thread. Set in __init__, which runs once a thread: torch.compile guards
+    what the instance holds, and would not notice that a default of the class was overridden."""
 
-    mode: str = DEFAULT
+    def __init__(self) -> None:
+        self.mode = DEFAULT
 
 
 thread = _Thread()
