@@ -95,16 +95,20 @@ def device_time(calls: Sequence[Callable[[], object]], capture: bool = True) -> 
     return summary(samples)
 
 
-def host_time(call: Callable[[], object]) -> Timing:
-    """Time until a call returns, while the device keeps up."""
-    samples = []
-    for _ in range(12):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(200):
-            call()
-        samples.append(1e6 * (time.perf_counter() - begin) / 200)
-    return summary(samples[2:])
+def host_times(calls: Sequence[Callable[[], object]]) -> list[Timing]:
+    """Time until each call returns, while the device keeps up.
+
+    They take turns, so that a slow moment of the machine does not hit one alone.
+    """
+    samples: list[list[float]] = [[] for _ in calls]
+    for _ in range(22):
+        for call, times in zip(calls, samples, strict=True):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(100):
+                call()
+            times.append(1e6 * (time.perf_counter() - begin) / 100)
+    return [summary(times[2:]) for times in samples]
 
 
 def copy_time(moved_bytes: int) -> Timing:
@@ -130,6 +134,8 @@ def find_upstream(given: Path | None) -> Path | None:
 
 
 def load_upstream(file: Path) -> Packing:
+    """Its function, from a module of its own: it tunes itself at the first size that it meets for
+    a head count and width, and what it picks at one size can be twice as slow at another."""
     spec = importlib.util.spec_from_file_location("upstream_hunyuan_qkv_pack", file)
     assert spec is not None
     assert spec.loader is not None
@@ -160,10 +166,11 @@ def check(case: Case, pack: Packing, tensors: tuple[Tensor, ...]) -> None:
             assert error < 2.0**-8, f"{case.name}: {error:.2e} from float64"
 
 
-def run_case(case: Case, upstream: Packing | None, compiled: Packing | None) -> None:
+def run_case(case: Case, upstream_file: Path | None, compiled: Packing | None) -> None:
     sets = [case.build("cuda", seed).tensors for seed in range(rotation(case.moved_bytes))]
     ours = backends.hunyuan_qkv_rope_pack
     check(case, ours, sets[0])
+    upstream = load_upstream(upstream_file) if upstream_file else None
     peers: dict[str, Packing | None] = {"ours": ours, "upstream": upstream}
     if case.name in COMPILED_CASES:
         peers |= {"compiled": compiled, "eager": pack_reference}
@@ -187,14 +194,19 @@ def run_case(case: Case, upstream: Packing | None, compiled: Packing | None) -> 
         print(line, flush=True)
 
 
-def run_host(upstream: Packing | None) -> None:
-    """A call small enough that the device waits for the host."""
+def run_host(upstream_file: Path | None) -> None:
+    """Calls so small that the device waits for the host."""
     tensors = Case("host", 1, 64, 16, 24, 128, image=fused, text=fused).build("cuda").tensors
-    ours = host_time(lambda: backends.hunyuan_qkv_rope_pack(*tensors))
-    print(f"\nhost time of a call\n  ours     {ours}")
-    if upstream is not None:
-        theirs = host_time(lambda: upstream(*tensors))
-        print(f"  upstream {theirs}\n  ratio    {ours.median / theirs.median:.2f}", flush=True)
+    packs: dict[str, Packing] = {"ours": backends.hunyuan_qkv_rope_pack}
+    if upstream_file is not None:
+        packs["upstream"] = load_upstream(upstream_file)
+    calls = [lambda pack=pack: pack(*tensors) for pack in packs.values()]
+    times = dict(zip(packs, host_times(calls), strict=True))
+    print("\nhost time of a call")
+    for name, timing in times.items():
+        print(f"  {name:9}{timing}")
+    if "upstream" in times:
+        print(f"  ours is {times['ours'].median / times['upstream'].median:.2f} of upstream's")
 
 
 def main() -> None:
@@ -212,12 +224,11 @@ def main() -> None:
     print(
         f"upstream: {file.name if file else 'absent: no sglang distribution, no --upstream FILE'}"
     )
-    upstream = load_upstream(file) if file else None
     compiled = None if arguments.no_compile else torch.compile(pack_reference, dynamic=False)
-    run_host(upstream)
     for case in BENCH:
         if arguments.cases is None or case.name in arguments.cases:
-            run_case(case, upstream, compiled)
+            run_case(case, file, compiled)
+    run_host(file)
 
 
 if __name__ == "__main__":

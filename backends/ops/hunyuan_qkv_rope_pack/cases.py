@@ -206,7 +206,7 @@ SMALL = (
     Case("nothing", 2, 0, 0, 3, 16),
     Case("several-token-tiles", 2, 150, 70, 1, 16, image=fused),
     Case("several-head-tiles", 1, 2, 1, 25, 128, image=fused),
-    Case("several-tiles-of-each-kind", 2, 9, 6, 9, 128, image=each_its_own, text=each_its_own),
+    Case("several-tiles-of-each-kind", 2, 9, 6, 9, 64, image=each_its_own, text=each_its_own),
     Case("head-dim-2", 2, 3, 2, 5, 2),
     Case("head-dim-66", 1, 3, 2, 9, 66, image=fused),
     Case("head-dim-80", 1, 2, 2, 24, 80, image=fused),

@@ -11,6 +11,7 @@ from torch import Tensor
 from backends.ops.hunyuan_qkv_rope_pack import triton_launch
 from backends.ops.hunyuan_qkv_rope_pack.cases import SMALL, Case
 from backends.ops.hunyuan_qkv_rope_pack.reference import pack_reference
+from backends.ops.hunyuan_qkv_rope_pack.triton_kernel import pack_kernel
 from backends.ops.hunyuan_qkv_rope_pack.triton_launch import kernel_arguments, launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -81,6 +82,27 @@ def test_zero_tokens_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert launch(*tensors).shape == (3, 2, 0, 3, 16)
 
 
+@pytest.mark.parametrize("interpreted", [True, False])
+def test_arguments_are_in_the_kernels_order(
+    interpreted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors for the interpreter, addresses for a compiled kernel: each under its own name."""
+    monkeypatch.setattr(triton_launch, "INTERPRETED", interpreted)
+    case = next(case for case in SMALL if case.name == "several-tiles-of-each-kind")
+    tensors = case.build(DEVICE).tensors
+    packed = torch.empty(64, dtype=torch.bfloat16, device=DEVICE)
+    arguments, _ = kernel_arguments(*tensors, packed)
+    named = dict(zip(pack_kernel.arg_names[: len(arguments)], arguments, strict=True))
+    names = ("img_q", "img_k", "img_v", "txt_q", "txt_k", "txt_v", "cos", "sin", "packed")
+    for name, x in zip(names, (*tensors, packed), strict=True):
+        pointer = named.pop(f"{name}_ptr")
+        assert pointer is x if interpreted else pointer == x.data_ptr()
+    for name, x in zip(names[:6], tensors[:6], strict=True):
+        short = name[0] + name[-1]
+        assert [named.pop(f"stride_{short}{axis}") for axis in "bsh"] == list(x.stride()[:3])
+    assert named == {"stride_cs": tensors[6].stride(0), "stride_ss": tensors[7].stride(0)}
+
+
 @pytest.mark.parametrize(
     ("name", "alignment"),
     [
@@ -99,4 +121,4 @@ def test_access_is_as_wide_as_addresses_allow(name: str, alignment: int) -> None
     case = next(case for case in SMALL if case.name == name)
     tensors = case.build(DEVICE).tensors
     packed = torch.empty(64, dtype=torch.bfloat16, device=DEVICE)
-    assert kernel_arguments(tensors[:3], tensors[3:6], tensors[6:], packed)[1] == alignment
+    assert kernel_arguments(*tensors, packed)[1] == alignment
