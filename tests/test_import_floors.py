@@ -54,7 +54,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 LATE_IMPORTS = (
     "beartype.door",
     "contracts.testing.solver",  # `.example()`: documentation and tests only
-    "contracts.testing.verdict",  # a pytest plugin must not load torch at start-up
+    "contracts.testing.parity",  # a pytest plugin must not load torch at start-up
+    "contracts.testing.verdict",
+    "pytest",
     "torch._dynamo.exc",  # private: a release without it loses the traced error's type only
     "triton",
 )
