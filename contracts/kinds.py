@@ -48,8 +48,8 @@ class Kinds:
 
     def remember(self, *tensors: torch.Tensor | None) -> None:
         """Learn the kinds of tensors that have just passed."""
-        if not self._left or any(type(x) not in PLAIN_TYPES for x in tensors):
-            return
+        if not self._left or any(type(x) not in PLAIN_TYPES or x.is_nested for x in tensors):
+            return  # a strided nested tensor has no strides to guard, and asking for them is fatal
         self._left -= 1
         if self._gradless and any(x is not None and x.requires_grad for x in tensors):
             return

@@ -63,21 +63,25 @@ class Body(Code):
         same = next((shape for known, shape in self.shapes if known == axes), None)
         if same is not None:
             self.alike.add(key)
-            self.require_all([*tests, f"{x}.shape == {same}"])
+            self.require_all([*tests, f"{self.read_shapes.get(key, f'{x}.shape')} == {same}"])
             return
         whole = self.whole_shape(axes)
         if whole is not None:
-            self.require_all([*tests, f"{x}.shape == {whole}"])
+            self.require_all([*tests, f"{self.read_shapes.get(key, f'{x}.shape')} == {whole}"])
             return
         self.require_all(tests)
-        shape = self.local(f"{key}_shape")
-        self.line(f"{shape} = {x}.shape")
+        shape = self.read_shapes.get(key) or self.read_shape(x, key)
         if spec.shape.variadic is None:
             self.fixed_rank(axes, shape, key, sure)
         else:
             self.variable_rank(spec, shape, key)
         if sure and all(map(self.is_decided, axes)):
             self.shapes.append((axes, shape))
+
+    def read_shape(self, x: str, key: str) -> str:
+        shape = self.local(f"{key}_shape")
+        self.line(f"{shape} = {x}.shape")
+        return shape
 
     def is_decided(self, axis: Axis) -> bool:
         """Whether every right call has one size for this axis, so that whole shapes compare."""
@@ -369,8 +373,19 @@ class Body(Code):
         gradless = any(isinstance(rule, NoGrad) for rule in self.declaration.rules)
         cache = self.constant(Kinds(gradless), "kinds")
         tensors = ", ".join([anchor, *names] if anchor else names)
-        absent = "".join(f"{name} is None or " for name in names if self.conditional(name))
-        with self.block(f"if {self.tracing()} or {absent}not {cache}.same({tensors}):"):
+        escapes = [f"{name} is None" for name in names if self.conditional(name)]
+        # Asking the cache about a strided nested tensor ends the process. Reading its shape fails,
+        # and each shape is needed anyway; where it is not, or not always, the tensor is asked.
+        for name in names:
+            spec = self.declaration.argument(name).inner
+            if self.conditional(name) or (isinstance(spec, TensorSpec) and spec.shape == ANY_SHAPE):
+                escapes.append(f"{name}.is_nested")
+            else:
+                self.read_shapes[name] = self.read_shape(name, name)
+        if anchor and anchor not in self.read_shapes:
+            escapes.append(f"{anchor}.is_nested")
+        escape = " or ".join([self.tracing(), *escapes, f"not {cache}.same({tensors})"])
+        with self.block(f"if {escape}:"):
             self.conditions -= 1  # the cache stands for the block: what it tests, holds after it
             self.anchor = anchor or names[0]
             for name in names:

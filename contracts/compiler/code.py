@@ -40,6 +40,7 @@ class Code:
         self.alike: set[str] = set()  # values whose whole shape was compared with another's
         self.contiguous: set[str] = set()
         self.strided: set[str] = set()
+        self.read_shapes: dict[str, str] = {}  # shapes that were read ahead of their tests
         self.kinds_known: set[str] = set()  # tensors whose kinds have been tested
         self.settled: dict[str, set[str]] = {}  # what rules tested along with the kinds
         self.anchor = ""

@@ -69,7 +69,11 @@ class UnitStride(MemoryRule):
         for name in self.names:
             with code.each(name) as x:
                 code.require_strided(name, x)
-                whole = f"{x}.is_contiguous()" if self.dim == -1 else f"{x}.numel() <= 1"
+                whole = (
+                    f"{x}.is_contiguous()"
+                    if self.dim == -1
+                    else f"{x}.numel() <= 1 and {x}.is_contiguous()"
+                )
                 code.require(f"{whole} or {x}.stride()[{self.dim}] == 1 or {slow}({x}, {self.dim})")
 
     def judge(self, call: Call) -> Iterator[Violation]:

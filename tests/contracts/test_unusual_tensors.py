@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -286,3 +286,44 @@ def test_describing_them_never_fails() -> None:
         (line,) = [line for line in caught.value.arguments if line.startswith("x")]
         assert "float32" in line or "qint8" in line
         assert len(line) < 100
+
+
+def annotate(*annotations: Any) -> Any:
+    names = [f"x{index}" for index in range(len(annotations))]
+    scope: dict[str, Any] = {}
+    defaults = ["=None" * (type(None) in get_args(item)) for item in annotations]
+    signature = ", ".join(map(str.__add__, names, defaults))
+    exec(f"def f({signature}): ...", scope)
+    scope["f"].__annotations__ = dict(zip(names, annotations, strict=True))
+    return contract(same_device())(scope["f"])
+
+
+MATRIX, FREE = Float32[Tensor, "a b"], Float32[Tensor, "..."]
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        [MATRIX] * 4,
+        [FREE] * 4,
+        [FREE, MATRIX, MATRIX, FREE],
+        [MATRIX, *[MATRIX | None] * 4],
+        [FREE, *[FREE | None] * 4],
+        [FREE, FREE, FREE, *[MATRIX | None] * 3],
+    ],
+)
+def test_one_unusual_tensor_among_many_after_usual_ones(annotations: list[Any]) -> None:
+    """What the check has learned from usual calls is never asked about a tensor without strides:
+    that would end the process."""
+    f = annotate(*annotations)
+    odd = [make for make, _ in MISREAD.values()] + [STRIDED["parameter"], STRIDED["subclass"]]
+    for make in odd:
+        for index in range(len(annotations)):
+            arguments = [dense() for _ in annotations]
+            assert f.contract.passes(*arguments)
+            arguments[index] = make()
+            assert f.contract.passes(*arguments) == (not f.contract.violations(*arguments))
+    for make in odd:
+        arguments = [make() for _ in annotations]
+        for _ in range(3):
+            assert f.contract.passes(*arguments) == (not f.contract.violations(*arguments))
