@@ -8,10 +8,15 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TextIO
 
 from .catalog.page import Code, Items, Links, Section, Table, Text
 
+NARROWEST = 16
+"""Characters below which no column of a table is squeezed."""
+
+_CODE = re.compile(r"`[^`]+`")
 _BOLD, _DIM, _RED, _GREEN, _CYAN = "1", "2", "31", "32", "36"
 
 
@@ -46,21 +51,14 @@ class Terminal:
         return self._paint(text, _GREEN)
 
     def prose(self, text: str, indent: str = "  ", first: str | None = None) -> str:
-        """Wrapped; `code` keeps its place and, in colour, loses its backticks."""
-        text = textwrap.fill(
-            text,
-            self.width,
-            initial_indent=indent if first is None else first,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        return self.inline(text)
+        """Wrapped below one indentation; the first line may have another."""
+        begin = indent if first is None else first
+        lines = _wrap(begin + text, self.width, indent)
+        return self.inline("\n".join(lines))
 
     def inline(self, text: str) -> str:
-        if not self.colour:
-            return text
-        return re.sub(r"`([^`]+)`", lambda found: self._paint(found[1], _CYAN), text)
+        """With its `code` coloured; backticks stay, so that columns keep their width."""
+        return _CODE.sub(lambda found: self._paint(found[0], _CYAN), text)
 
     def section(self, section: Section) -> str:
         match section:
@@ -80,28 +78,35 @@ class Terminal:
         return "\n\n".join([self.bold(title), *map(self.section, sections)])
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-        """Columns as wide as their cells; the last one is wrapped into what is left."""
+        """Columns side by side; where they are too wide, the widest but the first are wrapped."""
         rows = list(rows)
-        columns = list(zip(head, *rows, strict=True))
-        widths = [max(len(cell) for cell in column) for column in columns]
-        left = sum(widths[:-1]) + 2 * len(widths)
-        room = max(24, self.width - left)
-        if left > self.width - 24:  # too wide to stand side by side
-            return "\n".join(self._stacked(head, row) for row in rows)
-        lines = [self.dim("  " + "  ".join(f"{c:<{w}}" for c, w in zip(head, widths, strict=True)))]
-        for row in rows:
-            parts = textwrap.wrap(row[-1], room, break_on_hyphens=False) or [""]
-            start = "  ".join(f"{c:<{w}}" for c, w in zip(row[:-1], widths[:-1], strict=True))
-            begin = f"  {start}  " if start else "  "
-            lines.append(self.inline((begin + parts[0]).rstrip()))
-            lines += [self.inline(" " * len(begin) + part) for part in parts[1:]]
-        return "\n".join(line.rstrip() for line in lines)
-
-    def _stacked(self, head: Sequence[str], row: Sequence[str]) -> str:
-        lines = [f"  {self.inline(row[0])}"]
-        lines += [
-            self.prose(f"{title}: {cell}", "        ", "      ")
-            for title, cell in zip(head[1:], row[1:], strict=True)
-            if cell
-        ]
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        room = self.width - 2 * len(widths)
+        while sum(widths) > room and max(widths[1:], default=0) > NARROWEST:
+            widest = max(range(1, len(widths)), key=lambda index: widths[index])
+            widths[widest] -= 1
+        lines = [self.dim(line) for line in _row(head, widths)]
+        lines += [self.inline(line) for row in rows for line in _row(row, widths)]
         return "\n".join(lines)
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """The lines of one row of a table."""
+    wrapped = [_wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    return [
+        "  " + "  ".join(f"{part:<{w}}" for part, w in zip(parts, widths, strict=True)).rstrip()
+        for parts in zip_longest(*wrapped, fillvalue="")
+    ]
+
+
+def _wrap(text: str, width: int, indent: str = "") -> list[str]:
+    """Lines no longer than `width` where that is possible; no line breaks inside `code`."""
+    whole = _CODE.sub(lambda found: found[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(
+        whole,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\0", " ") for line in lines] or [""]

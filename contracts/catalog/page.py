@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from ..axes import Named, Variadic
 from ..facts import places
 from ..model import Declaration, stars
-from ..spec import AnySpec, TensorSpec, tensor_specs
+from ..spec import AnySpec, Spec, TensorSpec, TupleSpec, tensor_specs
 from .backends import BackendFacts
 from .discovery import Subject
 from .entry import Entry
+
+LONG = 90
+"""Characters that a result may have on one line."""
 
 
 @dataclass(frozen=True)
@@ -144,9 +147,19 @@ def signature(declaration: Declaration) -> str:
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         lines.append(f"    {stars(parameter)}{parameter.name}{annotation}{default},")
     name = declaration.name.rpartition(".")[2]
-    returned = declaration.returns.text.replace("'", '"')
-    returns = "" if isinstance(declaration.returns, AnySpec) else f" -> {returned}"
-    return "\n".join([f"def {name}(", *lines, f"){returns}"]) if lines else f"def {name}(){returns}"
+    head = "\n".join([f"def {name}(", *lines, ")"]) if lines else f"def {name}()"
+    return f"{head}{_returns(declaration.returns)}"
+
+
+def _returns(spec: Spec) -> str:
+    """` -> ...`; a long tuple has an item a line."""
+    text = spec.text.replace("'", '"')
+    if isinstance(spec, AnySpec):
+        return ""
+    if isinstance(spec, TupleSpec) and len(text) > LONG:
+        items = "".join(f"    {item.text},\n" for item in spec.items)
+        return f" -> tuple[\n{items}]"
+    return f" -> {text}"
 
 
 def _axes(declaration: Declaration) -> tuple[tuple[str, ...], ...]:
