@@ -44,7 +44,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("contracts.doctor", "contracts.markdown", "contracts.pages", "contracts.terminal"),
     ("contracts.cli",),
     ("contracts.__main__",),
-    ("backends.dispatch", "backends.values"),
+    ("backends.dispatch",),
+    ("backends.values",),
     ("backends.ops.*", "backends.ops"),
     ("backends",),
 )
