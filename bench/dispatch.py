@@ -4,12 +4,14 @@
 
 Each operation's own contract, in front of backends that do nothing. Nanoseconds, all in one run:
 
-    check       the function behind its contract, with an empty body
+    check       a function behind the contract, whose body does what the op does besides choosing:
+                it makes the results' tuple
     reference   the op, where the reference is all that serves the call
-    kernel      the op, with a backend of two rules and a need: types, transforms and gradients of
-                every tensor are looked at before addresses are handed to a kernel
-    demanded    the same with backend="kernel"
-    within use  the same inside `backends.use("kernel")`
+    kernel      the op, with a backend that has the rules of its fastest one: types, transforms and
+                gradients of every tensor are looked at before addresses are handed to a kernel
+    without grad    the same under torch.no_grad
+    demanded    the same as `kernel`, with backend="kernel"
+    within use  the same as `kernel`, inside `backends.use("kernel")`
 """
 
 from __future__ import annotations
@@ -80,29 +82,61 @@ def empty_op(signature: Signature, label: str) -> Op[..., Any]:
         __name__=declaration.name,
         __qualname__=declaration.name,
         __doc__="",
+        __annotations__={},
     )
     if signature.name == "hunyuan":
         return Op(function, reference=pack_nothing, gradient=Gradient(no_gradient, no_gradient))
     return Op(function, reference=attend_nothing, buffers=("out", "max_logits", "lse"))
 
 
+OPS = {
+    "hunyuan": (backends.hunyuan_qkv_rope_pack, pack_nothing),
+    "sparse_mla": (backends.sparse_mla_q8kv8_prefill_fwd, attend_nothing),
+}
+
+
 def with_kernel(signature: Signature) -> Op[..., Any]:
     op = empty_op(signature, "kernel")
-    rows, kernel = {
-        "hunyuan": ("stride(img_q, 1) % 8 == 0", pack_nothing),
-        "sparse_mla": ("stride(kv, 0) % 16 == 0", attend_nothing),
-    }[signature.name]
-    first = next(iter(signature.right))
-    rules = [rows, f"data_ptr({first}) % 16 == 0"]
+    real, kernel = OPS[signature.name]
+    rules = real.registered[0].narrowed.rules
     op.backend("kernel", rules=rules, needs="sm == 0", priority=1)(kernel)
     return op
+
+
+def results_of(signature: Signature) -> Callable[..., object]:
+    """What is left of the op without a choice: the tuple of its buffers, or what a kernel gave."""
+    declaration = signature.contract.declaration
+    if signature.name == "hunyuan":
+        return signature.contract.guard(pack_nothing)
+
+    def attend_buffers(
+        q: Any,
+        kv: Any,
+        indices: Any,
+        sm_scale: Any,
+        q_scale: Any,
+        kv_scale: Any,
+        d_v: Any = 512,
+        attn_sink: Any = None,
+        topk_length: Any = None,
+        *,
+        out: Any = None,
+        max_logits: Any = None,
+        lse: Any = None,
+    ) -> Any:
+        s_q, h_q, _ = q.shape
+        return declaration.outputs(
+            q=q, out=out, max_logits=max_logits, lse=lse, s_q=s_q, h_q=h_q, d_v=d_v
+        )
+
+    return signature.contract.guard(attend_buffers)
 
 
 def measure(signature: Signature, rounds: int) -> dict[str, Timing]:
     positional, keywords = signature.split(signature.right)
     kernel = with_kernel(signature)
     contestants: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
-        "check": (signature.contract.guard(signature.body), keywords),
+        "check": (results_of(signature), keywords),
         "reference": (empty_op(signature, "reference"), keywords),
         "kernel": (kernel, keywords),
         "demanded": (kernel, {**keywords, "backend": "kernel"}),
@@ -111,10 +145,12 @@ def measure(signature: Signature, rounds: int) -> dict[str, Timing]:
         name: call_timer(function, positional, arguments)
         for name, (function, arguments) in contestants.items()
     }
+    kernel_alone = {"kernel": timers["kernel"]}
     timings = interleaved(timers, rounds=rounds)
+    with torch.no_grad():
+        timings["without grad"] = interleaved(kernel_alone, rounds=rounds)["kernel"]
     with backends.use("kernel"):
-        inside = {"check": timers["check"], "within use": timers["kernel"]}
-        timings["within use"] = interleaved(inside, rounds=rounds)["within use"]
+        timings["within use"] = interleaved(kernel_alone, rounds=rounds)["kernel"]
     return timings
 
 

@@ -226,8 +226,7 @@ def repository_contracts() -> dict[str, Contract]:
 
     found = {
         op.contract.name: op.contract
-        for op in vars(backends).values()
-        if isinstance(op, backends.Op)
+        for op in backends.registered()
     }
     example = importlib.import_module("examples.test_my_op")
     return {**found, example.my_op.contract.name: example.my_op.contract}

@@ -6,7 +6,7 @@ them, so a backend without rules costs a call and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from contracts.axes import Named
 from contracts.compiler.body import Body
 from contracts.compiler.module import Module
 from contracts.model import Declaration
+from contracts.rules.memory import MemoryRule
 from contracts.spec import TensorSpec
 from contracts.tensors import PLAIN_TYPES
 
@@ -80,16 +81,24 @@ def axis_sources(declaration: Declaration) -> tuple[dict[str, str], set[str]]:
 
 
 def compile_route(
-    narrowed: Declaration, *, differentiable: bool, is_reference: bool, opaque: bool
+    narrowed: Declaration,
+    *,
+    judged: Sequence[Rule],
+    differentiable: bool,
+    is_reference: bool,
+    opaque: bool,
 ) -> Callable[..., int]:
     """The function that says how a backend would serve a call; it takes the arguments by position.
 
     The reference is plain torch: every transform, subclass and gradient composes with it; under a
     dispatch mode (fake tensors, tracing) an `opaque` one is the library op. Other backends follow
     pointers. They are called directly on plain tensors that need no gradient, and through the
-    library op where autograd, a dispatch mode or a tensor subclass has to be told.
+    library op where autograd, a dispatch mode or a tensor subclass has to be told. `judged` are the
+    contract's own rules, which hold already.
     """
     code = _Test(narrowed)
+    for memory in (item for item in judged if isinstance(item, MemoryRule)):
+        code.body.strided.update(memory.names)
     for found in narrowed.rules:
         found.emit(code.body)
     if is_reference:

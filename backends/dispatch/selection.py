@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from contracts import Contract
+from contracts import Contract, ContractDefinitionError
 from contracts.tensors import describe
 
 from .errors import BackendWarning, NoBackendError, Reason
-from .narrowing import DIRECT, LIBRARY
+from .narrowing import DIRECT, LIBRARY, tensor_arguments
 from .registry import REFERENCE, Backend
-from .setting import demand_on, target_of, thread
+from .setting import Key, demand_on, target_of, thread
 from .target import Target
 
 Inner = Callable[..., Any]
@@ -41,15 +41,14 @@ class Entry(NamedTuple):
 class Selection:
     """The backends of one op, and for each device those that it can serve, best first.
 
-    `tables` is filled once a device, and once a target and demanded name. It is replaced, never
-    changed, and forgotten when a backend is registered: threads that race build the same thing.
+    `tables` is filled once a key, and replaced, never changed; registering a backend forgets it.
+    Threads that race build the same thing.
     """
 
     def __init__(
         self,
         contract: Contract,
         library: Callable[[str, bool], Inner],
-        device_position: int,
         reference: Inner,
         opaque_reference: bool,
     ) -> None:
@@ -57,14 +56,29 @@ class Selection:
         self.names = tuple(argument.name for argument in contract.declaration.arguments)
         self.contract = contract
         self.library = library
-        self.device_position = device_position
+        self.device_position = self._device_position()
         self.backends: tuple[Backend, ...] = ()
         self.reference = reference
         self.opaque_reference = opaque_reference
-        self.tables: dict[torch.device | tuple[Target, str | None], tuple[Entry, ...]] = {}
+        self.tables: dict[Key, tuple[Entry, ...]] = {}
         self.by_name: dict[str, Backend] = {}
         self.said: frozenset[Target] = frozenset()
         self.names_for_trace = self._names_for_trace()
+
+    def _device_position(self) -> int:
+        """Which argument's device is the call's: the first tensor that is always there."""
+        declaration = self.contract.declaration
+        for name in tensor_arguments(declaration):
+            if name not in declaration.names.optional:
+                return self.names.index(name)
+        raise ContractDefinitionError(
+            f"{self.op} has no argument that is always a tensor, so no device"
+        )
+
+    def device(self, arguments: Sequence[Any]) -> torch.device:
+        """The device of a call."""
+        device: torch.device = arguments[self.device_position].device
+        return device
 
     def register(self, backend: Backend) -> None:
         """Backends by falling priority, the reference last."""
@@ -81,18 +95,18 @@ class Selection:
         if is_dynamo_compiling():
             return self.choose_in_trace(backend, arguments)
         device = arguments[self.device_position].device
-        if backend is None and thread.setting is None:
-            entries = self.tables.get(device, ())
+        setting = thread.setting
+        if setting is not None:
+            key = setting.key(self.op, device, backend)
         else:
-            backend = backend or demand_on(self.op)[0]
-            entries = self.tables.get((target_of(device), backend), ())
-        for route, direct, library in entries:
+            key = device if backend is None else (device, backend)
+        for route, direct, library in self.tables.get(key, ()):
             way = route(*arguments)
             if way == DIRECT:
-                return direct or self.choose_slowly(backend, arguments)
+                return direct or self.choose_slowly(key, backend, arguments)
             if way:
                 return library
-        return self.choose_slowly(backend, arguments)
+        return self.choose_slowly(key, backend, arguments)
 
     def choose_in_trace(self, backend: str | None, arguments: tuple[Any, ...]) -> Inner:
         """The choice while torch.compile traces, by metadata; pointer rules act at run time.
@@ -104,7 +118,7 @@ class Selection:
         chosen = backend
         if chosen is None:
             chosen = REFERENCE
-            for name in self.names_for_trace(arguments[self.device_position].device):
+            for name in self.names_for_trace(self.device(arguments)):
                 if self.by_name[name].accepts_in_trace(*arguments):
                     chosen = name
                     break
@@ -131,14 +145,14 @@ class Selection:
 
     # -- the slow path
 
-    def choose_slowly(self, backend: str | None, arguments: tuple[Any, ...]) -> Inner:
+    def choose_slowly(self, key: Key, backend: str | None, arguments: tuple[Any, ...]) -> Inner:
         """The first call of its kind, and every call that is refused."""
-        device = arguments[self.device_position].device
-        target = target_of(device)
+        target = target_of(self.device(arguments))
+        backend = backend if backend is not None else demand_on(self.op)[0]
         chosen, verdicts = self.select(backend, arguments, target)
         if chosen.is_reference and backend is None and target not in self.said:
             self.say(target, verdicts)
-        self.remember(device, target, backend)
+        self.remember(key, target, backend)
         way = chosen.route(*arguments) or (DIRECT if chosen.is_reference else LIBRARY)
         if way == DIRECT and chosen.loaded.function is not None:
             return chosen.loaded.function
@@ -196,7 +210,7 @@ class Selection:
         )
         return error
 
-    def remember(self, device: torch.device, target: Target, backend: str | None) -> None:
+    def remember(self, key: Key, target: Target, backend: str | None) -> None:
         """Let the hot path find what this target can serve, now that something was loaded.
 
         Where falling back deserves a warning, the reference is left out until that was said.
@@ -214,10 +228,7 @@ class Selection:
             and not (silent and candidate.is_reference)
             and not list(candidate.refusals_of_target(target, backend is not None))
         )
-        tables = {**self.tables, (target, backend): entries}
-        if backend is None and thread.setting is None:
-            tables[device] = entries
-        self.tables = tables
+        self.tables = {**self.tables, key: entries}
 
     def say(self, target: Target, verdicts: Sequence[Verdict]) -> None:
         """Warn, once a device, that nothing faster than the reference serves this call."""

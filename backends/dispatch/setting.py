@@ -8,12 +8,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import TypeAlias
 
 import torch
 
 from .target import Target, read_target
 
 VARIABLE = "CONTRACTS_BACKEND"
+
+Place: TypeAlias = torch.device | Target
+Key: TypeAlias = Place | tuple[Place, str]
+"""A device, or what is assumed of it, and a demanded backend."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,12 @@ class Setting:
 
     demand: Demand
     targets: Mapping[torch.device, Target]
+
+    def key(self, op: str, device: torch.device, backend: str | None) -> Key:
+        """What decides, apart from the call itself, which backends are worth asking."""
+        demanded = backend if backend is not None else self.demand.of(op)
+        where = self.targets.get(device, device)
+        return where if demanded is None else (where, demanded)
 
 
 NOTHING = Setting(Demand(None, {}, ""), {})
