@@ -35,6 +35,8 @@ from .spec import (
 )
 from .tensors import describe, tensors_in
 
+OUTVOTED = 3  # tensors that agree against the first
+
 
 @dataclass(frozen=True)
 class Binding:
@@ -109,6 +111,7 @@ class Judgement:
             if isinstance(argument.inner, ValueSpec):
                 self.match_argument(argument)
         kinds = by_kind(declaration.arguments)
+        self.outvote([*kinds[0], *kinds[1]])
         for argument in (argument for kind in kinds for argument in kind):
             self.match_argument(argument)
         self.join_broadcasts()
@@ -134,6 +137,10 @@ class Judgement:
                 self.report(fault)
 
     def report(self, fault: Violation) -> None:
+        if fault.fix and fault.argument and not _is_assignable(
+            self.arguments.get(_root(fault.argument)), fault.argument
+        ):
+            fault = replace(fault, fix=None)
         note = self.declaration.note(fault.rule)
         self.found.append(fault if note is None else note.annotate(fault, self.env))
 
@@ -171,7 +178,7 @@ class Judgement:
                     return
                 for place, entry in _entries(value):
                     if key != AnySpec():
-                        yield from self.match(key, place, f"{label} key {place!r}", f"{rule}[]")
+                        yield from self.match(key, place, f"{label} key {place!r}", f"{rule}[key]")
                     yield from self.match(item, entry, f"{label}[{place!r}]", f"{rule}[]")
 
     def wrong_type(self, spec: Spec, value: Any, label: str, rule: str) -> Violation:
@@ -187,6 +194,25 @@ class Judgement:
             actual=describe(value),
             **advice,
         )
+
+    def outvote(self, arguments: list[Argument]) -> None:
+        """Bind the axes of which the first tensor alone has a size that all others contradict.
+
+        A size is otherwise what the first tensor says. But where one tensor stands against three
+        or more, the caller wants to hear of the one.
+        """
+        places: dict[str, list[Binding]] = {}
+        for argument in arguments:
+            spec = argument.inner
+            assert isinstance(spec, TensorSpec)
+            shape = shape_of(spec, self.arguments.get(argument.name))
+            for index, axis, size, _ in placed(spec, shape) if shape is not None else ():
+                if isinstance(axis, Named) and not axis.broadcast:
+                    places.setdefault(axis.name, []).append(Binding(size, argument.name, index))
+        for name, (first, *others) in places.items():
+            sizes = {other.size for other in others}
+            if len(others) >= OUTVOTED and len(sizes) == 1 and first.size not in sizes:
+                self.bindings.setdefault(name, others[0])
 
     def match_tensor(
         self, spec: TensorSpec, value: Any, label: str, rule: str
@@ -210,11 +236,11 @@ class Judgement:
             wanted = f"[{', '.join(map(str, spec.shape.axes))}]"
             yield Violation(
                 rule=f"{rule}-rank",
-                message=f"{label} has {len(shape)} axes, expected "
+                message=f"{label} has {_count(len(shape), 'axis', 'axes')}, expected "
                 f"{'' if exact else 'at least '}{least}: {wanted}",
                 argument=label,
-                expected=f"{least} axes {wanted}",
-                actual=f"{len(shape)} axes {list(shape)}",
+                expected=f"{_count(least, 'axis', 'axes')} {wanted}",
+                actual=f"{_count(len(shape), 'axis', 'axes')} {list(shape)}",
             )
             return
         for index, axis, size, key in placed(spec, shape):
@@ -336,14 +362,9 @@ class Judgement:
             case ItemsSpec(container=container, item=item) if isinstance(value, container):
                 for place, entry in _entries(value):
                     yield from self.computed(item, entry, f"{label}[{place!r}]", f"{rule}[]")
-            case TensorSpec() if isinstance(value, spec.array_type) and not value.is_nested:
-                shape = tuple(value.shape)
-                exact = spec.shape.variadic is None
-                if len(shape) < spec.shape.least_rank or (
-                    exact and len(shape) != len(spec.shape.axes)
-                ):
-                    return
-                for index, axis, size, key in placed(spec, shape):
+            case TensorSpec():
+                shape = shape_of(spec, value)
+                for index, axis, size, key in placed(spec, shape) if shape is not None else ():
                     if isinstance(axis, Computed):
                         yield from self.computed_axis(axis, size, label, index, f"{rule}-{key}")
 
@@ -382,6 +403,18 @@ class Judgement:
                 actual=str(size),
                 **common,
             )
+
+
+def shape_of(spec: TensorSpec, value: Any) -> tuple[Any, ...] | None:
+    """The shape of a value, if it is a tensor of the rank that its spec asks for."""
+    if not isinstance(value, spec.array_type):
+        return None
+    try:
+        shape = tuple(value.shape)
+    except RuntimeError:  # a strided nested tensor has no shape
+        return None
+    least, exact = spec.shape.least_rank, spec.shape.variadic is None
+    return None if len(shape) < least or (exact and len(shape) != least) else shape
 
 
 def placed(spec: TensorSpec, shape: tuple[Any, ...]) -> Iterator[tuple[int, Axis, Any, str]]:
@@ -425,6 +458,10 @@ def _size_fix(
     return None
 
 
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
 def rule_names(rule: Any) -> frozenset[str]:
     names = getattr(rule, "names", ())
     return frozenset(names) if isinstance(names, frozenset) else frozenset()
@@ -438,6 +475,17 @@ def _is_value(spec: ValueSpec, value: Any) -> bool:
 
 def _entries(value: Any) -> Iterator[tuple[Any, Any]]:
     yield from value.items() if hasattr(value, "items") else enumerate(value)
+
+
+def _is_assignable(value: Any, label: str) -> bool:
+    """Whether `label = ...` is a statement that works: items of tuples cannot be assigned."""
+    if "[" not in label:
+        return True
+    if isinstance(value, MutableMapping):
+        return all(_is_assignable(item, label) for item in value.values())
+    if isinstance(value, MutableSequence):
+        return all(_is_assignable(item, label) for item in value)
+    return not isinstance(value, Sequence | Mapping)
 
 
 def _root(label: str | None) -> str:

@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from .tensors import PLAIN_TYPES
 
 try:
@@ -46,14 +44,14 @@ class Kinds:
         self.same: Callable[..., bool] = _never
         """Whether these tensors are of the remembered kinds."""
 
-    def remember(self, *tensors: torch.Tensor | None) -> None:
-        """Learn the kinds of tensors that have just passed."""
+    def remember(self, *tensors: Any) -> None:
+        """Learn the kinds of tensors that have just passed; absent ones are None."""
         if not self._left or any(type(x) not in PLAIN_TYPES or x.is_nested for x in tensors):
             return  # a strided nested tensor has no strides to guard, and asking for them is fatal
         self._left -= 1
-        if self._gradless and any(x is not None and x.requires_grad for x in tensors):
+        if self._gradless and any(x.requires_grad for x in tensors):
             return
-        any_size: list[Any] = [[None] * x.ndim for x in tensors if x is not None]
+        any_size: list[Any] = [[None] * x.ndim for x in tensors]
         self.same = TensorGuards(
             *tensors, dynamic_dims_sizes=any_size, dynamic_dims_strides=any_size
         ).check
