@@ -18,6 +18,9 @@ from .dispatch import (
 )
 from .ops.hunyuan_qkv_rope_pack.op import hunyuan_qkv_rope_pack
 from .ops.sparse_mla_prefill.op import sparse_mla_q8kv8_prefill_fwd
+from .values import register as _watch_contents_with_kernels
+
+_watch_contents_with_kernels()
 
 __all__ = [
     "Answer",

@@ -124,7 +124,11 @@ def _split(text: str, node: Node, tensors: frozenset[str], numbers: list[Node]) 
         if isinstance(node, Const) and not isinstance(node.value, bool | int | float):
             raise fail(f"{node.value} is no number")
         if isinstance(node, Const):
+            if isinstance(node.value, int) and not -(2**63) <= node.value < 2**63:
+                raise fail(f"{node.value} is out of range")
             return node
+        if isinstance(node, Tuple):
+            return replace(node, items=tuple(split(item) for item in node.items))
         if not tensors.intersection(_names_in_order(node)):
             if any(
                 isinstance(item, Call) and item.function in _ANSWERS
@@ -132,7 +136,7 @@ def _split(text: str, node: Node, tensors: frozenset[str], numbers: list[Node]) 
             ):
                 raise fail(f"{expressions.to_text(node)} is not about elements")
             if not expressions.value_names(node) | expressions.none_names(node):
-                return Const(expressions.evaluate(node, {}))
+                return split(Const(expressions.evaluate(node, {})))
             if node not in numbers:
                 numbers.append(node)
             return Name(number_name(numbers.index(node)))
@@ -162,8 +166,6 @@ def _split(text: str, node: Node, tensors: frozenset[str], numbers: list[Node]) 
                 return replace(node, operands=tuple(split(operand) for operand in operands))
             case Compare() | Logical():
                 return replace(node, operands=tuple(split(operand) for operand in node.operands))
-            case Tuple():
-                return replace(node, items=tuple(split(item) for item in node.items))
             case IsNone():
                 raise AssertionError("reads no element")
         raise AssertionError(node)

@@ -1,0 +1,115 @@
+"""Generated source -> a kernel that can be launched. Loads Triton, on first use."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from backends.dispatch.cubin import CubinSpec
+
+from .source import NUM_WARPS, Shaped, signature, write
+
+POINTEES = {
+    torch.bool: "i1",
+    torch.uint8: "u8",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.uint16: "u16",
+    torch.int32: "i32",
+    torch.uint32: "u32",
+    torch.int64: "i64",
+    torch.uint64: "u64",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+    torch.float8_e4m3fn: "fp8e4nv",
+    torch.float8_e5m2: "fp8e5",
+}
+"""The dtypes that a kernel loads as they are. Others are converted first."""
+
+ALIGNMENT = 16
+"""Bytes of the widest load. A tensor that starts at a multiple of it can be read so."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a compiled kernel depends on."""
+
+    conditions: tuple[Shaped, ...]
+    aligned: bool
+
+
+@cache
+def load_source(conditions: tuple[Shaped, ...]) -> Any:
+    """The kernel as Triton's compiler, or its interpreter, takes it."""
+    text = write(conditions)
+    name = f"<values {hashlib.sha1(text.encode()).hexdigest()[:12]}>"
+    lines = text.splitlines(keepends=True)
+    linecache.cache[name] = (len(text), None, lines, name)  # Triton reads its functions' source
+    namespace: dict[str, Any] = {"__name__": __name__}
+    exec(compile(text, name, "exec"), namespace)
+    return namespace["watch"]
+
+
+def compile_spec(structure: Structure) -> CubinSpec:
+    """Describe the kernel to Triton's compiler."""
+    types = {"mark": "i64"} | dict.fromkeys(("state_ptr", "record_ptr", "attention_ptr"), "*i64")
+    divisibility = dict.fromkeys(("state_ptr", "record_ptr"), ALIGNMENT)
+    for name, kind in signature(structure.conditions):
+        if isinstance(kind, torch.dtype):
+            types[name] = f"*{POINTEES[kind]}"
+            if structure.aligned:
+                divisibility[name] = ALIGNMENT
+        else:
+            types[name] = kind
+    return CubinSpec(
+        name=f"values-{len(structure.conditions)}",
+        kernel=load_source(structure.conditions),
+        signature=types,
+        constexprs={},
+        options={"num_warps": NUM_WARPS, "enable_fp_fusion": False},
+        divisibility=divisibility,
+    )
+
+
+@cache
+def interpreted() -> bool:
+    """Whether TRITON_INTERPRET was set when Triton first defined a kernel here."""
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)
+
+
+@cache
+def load(structure: Structure, device_index: int) -> Any:
+    """Compile for, and load on, the current device, which `device_index` must name.
+
+    Launched as `kernel[grid](*arguments)`, tensors as bare addresses; in Triton's interpreter,
+    tensors as they are.
+    """
+    if interpreted():
+        return load_source(structure.conditions)
+    import triton
+
+    spec = compile_spec(structure)
+    kernel = triton.compile(spec.source(), options=dict(spec.options))
+    kernel[(1, 1, 1)]  # loads the binary
+    return kernel
+
+
+def current_stream(device_index: int) -> int:
+    if interpreted():
+        return 0
+    return torch.cuda.current_stream(device_index).cuda_stream
+
+
+def arguments_of(tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """Tensors as a launch takes them."""
+    return list(tensors) if interpreted() else [x.data_ptr() for x in tensors]
