@@ -172,7 +172,7 @@ def main() -> int:
     )
     parser.add_argument("--flashmla", type=Path, help="flashmla_ops.abi3.so")
     parser.add_argument("--json", type=Path, help="where to write every number")
-    parser.add_argument("--backends", nargs="+", default=["hopper", "triton"])
+    parser.add_argument("--backends", nargs="+", default=["gluon", "triton"])
     parser.add_argument("--cases", nargs="+", choices=[case.name for case in BENCH])
     arguments = parser.parse_args()
     if not torch.cuda.is_available():

@@ -27,7 +27,7 @@ from ..spec import (
     tensor_specs,
 )
 from ..tensors import dtype_name
-from .plans import Path, Plan, TensorPlan, has_device
+from .plans import Path, Plan, TensorPlan, can_fake, has_device
 from .problem import PREFERRED_DTYPES
 from .samples import STRANGERS, strangers
 
@@ -151,7 +151,7 @@ def _of_tensor(spec: Spec, tensor: TensorPlan, path: Path, plan: Plan) -> Iterat
     yield edit("offset", "one element past an aligned address", offset=1)
     for device in ("meta", "cpu", "cuda:1", "cuda"):
         elsewhere = torch.device(device) != torch.device(tensor.device)
-        if elsewhere and (has_device(device) or plan.fake):
+        if elsewhere and (has_device(device) or (plan.fake and can_fake(device))):
             yield edit("device", f"on {device}", device=device)
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         yield edit("gradient", "requires grad", requires_grad=True)
@@ -160,7 +160,7 @@ def _of_tensor(spec: Spec, tensor: TensorPlan, path: Path, plan: Plan) -> Iterat
 def _of_all(plan: Plan) -> Iterator[Edit]:
     devices = {tensor.device for _, tensor in plan.tensors()}
     for device in ("cpu", "meta", "cuda", "cuda:1"):
-        if devices and devices != {device}:
+        if devices and devices != {device} and can_fake(device):
             moved = plan.map(partial(replace, device=device))
             yield Edit("device", f"everything on {device}", moved)
 

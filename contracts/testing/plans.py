@@ -263,6 +263,13 @@ def has_device(device: str) -> bool:
     return (wanted.index or 0) < count
 
 
+def can_fake(device: str) -> bool:
+    """Whether a fake tensor can stand there: where there is CUDA, torch initialises the device of
+    a fake tensor too, and one that does not exist fails."""
+    wanted = torch.device(device)
+    return wanted.type != "cuda" or not torch.cuda.is_available() or has_device(device)
+
+
 def _tensors(value: Any, path: Path) -> Iterator[tuple[Path, TensorPlan]]:
     if isinstance(value, TensorPlan):
         yield path, value

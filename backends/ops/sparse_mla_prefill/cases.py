@@ -123,7 +123,7 @@ class Tolerance:
 TOLERANCES = {
     "reference": Tolerance(out=2.0e-3, logits=2e-6),
     "triton": Tolerance(out=2.5e-3, logits=5e-3),
-    "hopper": Tolerance(out=2.5e-3, logits=1e-2),
+    "gluon": Tolerance(out=2.5e-3, logits=1e-2),
     # Rounds float32 to bfloat16 by truncation, and computes all else in float32.
     "triton-interpreted": Tolerance(out=5.0e-3, logits=4e-6),
 }
@@ -264,9 +264,7 @@ def disagreements(
     case: Case, inputs: Inputs, results: tuple[Tensor, Tensor, Tensor], backend: str
 ) -> Iterator[str]:
     """What is wrong with an operation's results, against float64."""
-    name = {"gluon": "hopper"}.get(backend, backend)
-    if not inputs.q.is_cuda:
-        name += "-interpreted"
+    name = backend if inputs.q.is_cuda else f"{backend}-interpreted"
     yield from mismatches(Results(*results), exact_results(inputs), case.tolerance(name))
 
 
