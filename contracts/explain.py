@@ -6,8 +6,8 @@ the definition: the generated check may refuse only what this refuses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from .axes import Anonymous, Axis, Computed, Fixed, Named, Variadic, axis_key
 from .binding import broadcast_shapes, broadcast_variadics, by_kind
 from .errors import ContractError, Violation
 from .expressions import Incomputable, Unbound
+from .facts import OUTVOTED
 from .model import Argument, Declaration
 from .reference import explain_command
 from .rules.expression import When
@@ -35,7 +36,6 @@ from .spec import (
 )
 from .tensors import describe, tensors_in
 
-OUTVOTED = 3  # tensors that agree against the first
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,10 @@ class Judgement:
                 self.report(fault)
 
     def report(self, fault: Violation) -> None:
-        if fault.fix and fault.argument and not _is_assignable(
-            self.arguments.get(_root(fault.argument)), fault.argument
+        if (
+            fault.fix
+            and fault.argument
+            and not _is_assignable(self.arguments.get(_root(fault.argument)), fault.argument)
         ):
             fault = replace(fault, fix=None)
         note = self.declaration.note(fault.rule)
@@ -479,7 +481,7 @@ def _entries(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _is_assignable(value: Any, label: str) -> bool:
     """Whether `label = ...` is a statement that works: items of tuples cannot be assigned."""
-    if "[" not in label:
+    if "[" not in label or isinstance(value, str):
         return True
     if isinstance(value, MutableMapping):
         return all(_is_assignable(item, label) for item in value.values())

@@ -304,7 +304,8 @@ def _check_axes(
             continue
         if argument is None or not argument.is_size or axis in variadic:
             raise ContractDefinitionError(
-                f"{axis!r} is an axis and an argument that is not an int: two meanings of one name"
+                f"{axis!r} is an axis and an argument that is not an int: two meanings of one "
+                "name; rename one"
             )
         sizes.add(axis)
     for argument in arguments:

@@ -187,9 +187,21 @@ def dtype_fault(label: str, x: torch.Tensor, dtypes: tuple[torch.dtype, ...]) ->
         want = dtypes[0]
         if want.itemsize == 1 and want.is_floating_point and x.dtype is torch.uint8:
             details["fix"] = f"{label} = {label}.view({want})"
-        elif want.is_floating_point == x.dtype.is_floating_point and not x.is_quantized:
+        elif _converts(x, want):
             details["fix"] = f"{label} = {label}.to({want})"
     return details
+
+
+def _converts(x: torch.Tensor, want: torch.dtype) -> bool:
+    """Whether a conversion keeps the meaning: among floats, integers or complex numbers, but not
+    into eight-bit floats, which need a scale."""
+    given = x.dtype
+    return (
+        given.is_floating_point == want.is_floating_point
+        and given.is_complex == want.is_complex
+        and not (want.is_floating_point and want.itemsize == 1)
+        and not x.is_quantized
+    )
 
 
 @dataclass(frozen=True)
