@@ -85,7 +85,7 @@ class Sender:
             count, index, *values = words[start : start + 2 + len(shapes)]
             if count:
                 kept = tuple(
-                    as_float(word) if dtype.is_floating_point else word
+                    as_element(word, dtype)
                     for word, dtype in zip(values, shaped.dtypes, strict=False)
                 )
                 found.append((position, Offence(count, index, kept, shapes)))
@@ -289,9 +289,11 @@ def step_of(stride: int) -> str:
     return str(stride) if stride in (0, 1) else "n"
 
 
-def as_float(word: int) -> float:
-    """The float64 whose bits an int64 holds."""
-    return float(struct.unpack("<d", struct.pack("<q", word))[0])
+def as_element(word: int, dtype: torch.dtype) -> int | float | bool:
+    """What a kernel has written of an element: floats as the bits of a float64."""
+    if dtype.is_floating_point:
+        return float(struct.unpack("<d", struct.pack("<q", word))[0])
+    return bool(word) if dtype is torch.bool else word
 
 
 def plain(x: torch.Tensor, direct: frozenset[torch.dtype]) -> torch.Tensor:
@@ -304,13 +306,12 @@ def plain(x: torch.Tensor, direct: frozenset[torch.dtype]) -> torch.Tensor:
 
 @cache
 def loadable(device: torch.device) -> frozenset[torch.dtype]:
-    """The dtypes that a kernel loads as they are; FP8 has to be known to the device."""
+    """The dtypes that a kernel loads as they are. FP8 has to be known to the device; to Triton's
+    interpreter it is not, which takes its NaN for a number."""
     dtypes = frozenset(kernel.POINTEES)
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
-        return frozenset(
-            dtype for dtype in dtypes if not dtype.is_floating_point or dtype.itemsize > 1
-        )
-    return dtypes
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9):
+        return dtypes
+    return dtypes - {torch.float8_e4m3fn, torch.float8_e5m2}
 
 
 @cache
