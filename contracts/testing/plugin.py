@@ -119,7 +119,7 @@ def pytest_terminal_summary(
 ) -> None:
     session = config.stash[SESSION]
     wanted = config.getoption("--contract-coverage")
-    if not session.tallies and wanted is None:
+    if config.option.collectonly or (not session.tallies and wanted is None):
         return
     terminalreporter.section("contract coverage")
     for line in session.lines():

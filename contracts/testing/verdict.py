@@ -150,27 +150,33 @@ class Trial:
 
     def check(self) -> None:
         """AssertionError unless the call is judged as it should be, by every path alike: the
-        explaining one, the generated check, the wrapper that callers meet, and on fake tensors."""
-        call = self._call
-        contract = self.subject.contract
-        expected = call.besides | {call.breaks} if call.breaks else frozenset[str]()
-        with warnings.catch_warnings():
-            # torch warns that a fake tensor's address says nothing; rules on addresses know that.
-            warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
-            metadata = frozenset[str]() if call.contents else expected
-            wrong = list(self._disagreements(metadata))
-            wrong += self._in_debug(expected)
+        explaining one, the generated check, the wrapper that callers meet, the same on fake
+        tensors, and debug mode where contents are at stake."""
+        wrong = self.failures()
+        call, name = self._call, self.subject.contract.name
         if wrong:
-            verdict = f"break {_list(expected)} alone" if expected else "be accepted"
+            verdict = f"break {_list(self._expected)} alone" if call.breaks else "be accepted"
             paths = "\n".join(f"  {line}" for line in wrong)
             raise AssertionError(
-                f"{contract.name}, {self.id}\nthe call has to {verdict}, but\n{paths}\n\n"
-                f"{self.source}"
+                f"{name}, {self.id}\nthe call has to {verdict}, but\n{paths}\n\n{self.source}"
             )
         session = coverage.current.get()
         if session is not None:
             self.subject.declare()
-            session.saw(contract.name, {call.breaks} if call.breaks else ())
+            session.saw(name, {call.breaks} if call.breaks else ())
+
+    def failures(self) -> list[str]:
+        """Which paths judge the call otherwise than they should."""
+        metadata = frozenset[str]() if self._call.contents else self._expected
+        with warnings.catch_warnings():
+            # torch warns that a fake tensor's address says nothing; rules on addresses know that.
+            warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+            return [*self._disagreements(metadata), *self._in_debug(self._expected)]
+
+    @property
+    def _expected(self) -> frozenset[str]:
+        call = self._call
+        return call.besides | {call.breaks} if call.breaks else frozenset()
 
     def _disagreements(self, expected: frozenset[str]) -> Iterator[str]:
         contract, plan = self.subject.contract, self._call.plan
