@@ -20,11 +20,9 @@ from torch import Tensor
 
 from backends.dispatch.cubin import CubinSpec
 
-from .gluon_kernel import merge_kernel, prefill_kernel
-
-HEADS_PER_TILE = 64
-LANES_PER_PAIR = 128
-"""A program handles 64 heads of one query at a time, and lanes by pairs of 64-key blocks."""
+from .gluon_kernel import prefill_kernel
+from .gluon_merge import HEADS_PER_MERGE, merge_kernel
+from .gluon_shared import D_V, HEADS, LANES_PER_PAIR
 
 MAX_SPLITS = 32
 """Parts of one tile at most: the lanes of a warp, which looks at the parts' statistics at once."""
@@ -32,13 +30,8 @@ MAX_SPLITS = 32
 UNROLLED_PARTS = 4
 """Parts that a merging program has under way at once: 64 bytes a thread of each."""
 
-HEADS_PER_MERGE = 4
-D_V = 512
 STATISTICS = 3
 """Floats that go with each head of a part: its largest logit, its maximum and its sum."""
-
-WIDEST_ACCESS = 16
-"""Bytes that one thread loads or stores at once, at most."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +44,12 @@ class Splits:
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What a compiled kernel depends on. `alignment` divides the address of `indices`, in bytes.
-
-    Every other address is aligned as the backend demands, or read one element at a time.
-    """
+    """What a compiled kernel depends on. Addresses are aligned as the backend's rules demand."""
 
     has_rope: bool
     has_topk_length: bool
     has_attn_sink: bool
     is_split: bool
-    alignment: int
 
 
 @cache
@@ -75,7 +64,7 @@ def choose_splits(tiles: int, topk: int, processors: int) -> Splits:
     >>> choose_splits(tiles=200, topk=2048, processors=132)
     Splits(count=1, pairs=16)
     """
-    pairs = topk // LANES_PER_PAIR
+    pairs = topk // LANES_PER_PAIR.value
     wanted = max(1, min(processors // tiles, pairs, MAX_SPLITS))
     pairs_per_split = -(-pairs // wanted)
     return Splits(-(-pairs // pairs_per_split), pairs_per_split)
@@ -92,12 +81,7 @@ def compile_prefill_spec(specialisation: Specialisation) -> CubinSpec:
     if not s.is_split:
         constexprs["parts_ptr"] = None
     marks = "-rope" * s.has_rope + "-length" * s.has_topk_length + "-sink" * s.has_attn_sink
-    return describe(
-        prefill_kernel,
-        f"{marks}{'-split' * s.is_split}-a{s.alignment}",
-        constexprs,
-        s.alignment,
-    )
+    return describe(prefill_kernel, marks + "-split" * s.is_split, constexprs)
 
 
 def compile_merge_spec(has_attn_sink: bool) -> CubinSpec:
@@ -105,15 +89,15 @@ def compile_merge_spec(has_attn_sink: bool) -> CubinSpec:
     constexprs: dict[str, Any] = {"MAX_SPLITS": MAX_SPLITS, "UNROLL": UNROLLED_PARTS}
     if not has_attn_sink:
         constexprs["attn_sink_ptr"] = None
-    return describe(merge_kernel, "-sink" * has_attn_sink, constexprs, WIDEST_ACCESS)
+    return describe(merge_kernel, "-sink" * has_attn_sink, constexprs)
 
 
-def describe(kernel: Any, marks: str, constexprs: dict[str, Any], alignment: int) -> CubinSpec:
+def describe(kernel: Any, marks: str, constexprs: dict[str, Any]) -> CubinSpec:
     """One kernel, its parameters' types, and what divides them."""
     elements = {"q_ptr": "*fp8e4nv", "kv_ptr": "*fp8e4nv", "out_ptr": "*bf16"}
     elements |= {"indices_ptr": "*i32", "topk_length_ptr": "*i32", "sm_scale": "fp32"}
-    divisibility = dict.fromkeys(("q_ptr", "kv_ptr", "out_ptr", "parts_ptr"), WIDEST_ACCESS)
-    divisibility |= {"indices_ptr": alignment, "stride_kv": 16, "h_q": 64, "topk": 128}
+    divisibility = {"q_ptr": 16, "kv_ptr": 16, "indices_ptr": 16, "out_ptr": 16, "parts_ptr": 16}
+    divisibility |= {"stride_kv": 16, "h_q": 64, "topk": 128}
     signature = {
         name: "constexpr"
         if name in constexprs
@@ -128,9 +112,9 @@ def describe(kernel: Any, marks: str, constexprs: dict[str, Any], alignment: int
         options={"num_warps": 4, "enable_fp_fusion": True},
         capabilities=(90,),
         divisibility={
-            n: by
-            for n, by in divisibility.items()
-            if signature.get(n) != "constexpr" and n in signature
+            name: by
+            for name, by in divisibility.items()
+            if signature.get(name, "constexpr") != "constexpr"
         },
         # The four partitions fill the register file to the last: a few of the score partition's
         # invariants live in local memory, read once a tile.
@@ -142,18 +126,27 @@ def compile_specs() -> Iterator[CubinSpec]:
     """Both widths, with every option and without, whole and split, and the merge."""
     for has_rope in (True, False):
         for is_split in (True, False):
-            yield compile_prefill_spec(Specialisation(has_rope, True, True, is_split, 16))
-        yield compile_prefill_spec(Specialisation(has_rope, False, False, False, 16))
-    yield compile_prefill_spec(Specialisation(True, True, True, False, 4))
+            yield compile_prefill_spec(Specialisation(has_rope, True, True, is_split))
+        yield compile_prefill_spec(Specialisation(has_rope, False, False, False))
     yield compile_merge_spec(True)
     yield compile_merge_spec(False)
 
 
-@cache
-def load(spec_of: Any, key: Any, device_index: int) -> Any:
-    """Compile for, and load on, the current device, which `device_index` must name."""
-    spec = spec_of(key)
+def load(spec: CubinSpec) -> Any:
+    """Compile for, and load on, the current device."""
     return triton.compile(spec.source(), options=dict(spec.options))
+
+
+@cache
+def load_prefill(specialisation: Specialisation, device_index: int) -> Any:
+    """The attention kernel, on the current device, which `device_index` must name."""
+    return load(compile_prefill_spec(specialisation))
+
+
+@cache
+def load_merge(has_attn_sink: bool, device_index: int) -> Any:
+    """The merging kernel, likewise."""
+    return load(compile_merge_spec(has_attn_sink))
 
 
 @cache
@@ -180,42 +173,39 @@ def launch(
 ) -> None:
     """Write out, max_logits and lse; `reference.sparse_mla_reference` says what they mean.
 
-    Trusts its arguments: the op's contract has judged them, and the backend's narrowing that q,
-    kv, every row of kv and out begin at multiples of 16 bytes. Launches on the tensors' device and
-    its current stream, and never waits for it. Nothing is launched without queries; where tiles
-    are fewer than multiprocessors, a second kernel merges their parts.
+    Trusts its arguments: the op's contract has judged them, and the backend's rules that q, kv,
+    each row of kv, indices and out begin at multiples of 16 bytes. Launches on the tensors' device
+    and its current stream, and never waits for it. Nothing is launched without queries; where
+    tiles are fewer than multiprocessors, a second kernel merges their parts.
     """
     s_q, h_q, d_qk = q.shape
-    s_kv = kv.shape[0]
-    topk = indices.shape[2]
-    tiles = s_q * h_q // HEADS_PER_TILE
+    tiles = s_q * h_q // HEADS.value
     if not tiles:
         return
     device_index = q.get_device()
     here = device_index == torch.cuda.current_device()
     with nullcontext() if here else torch.cuda.device(device_index):
+        s_kv = kv.shape[0]
+        topk = indices.shape[2]
         processors = count_processors(device_index)
         splits = choose_splits(tiles, topk, processors)
         is_split = splits.count > 1
         n_work = tiles * splits.count
         parts = None
         if is_split:
-            floats = n_work * HEADS_PER_TILE * (D_V + STATISTICS)
+            floats = n_work * HEADS.value * (D_V.value + STATISTICS)
             parts = q.new_empty(floats, dtype=torch.float32)
-        indices_ptr = indices.data_ptr()
         specialisation = Specialisation(
-            has_rope=d_qk != D_V,
+            has_rope=d_qk != D_V.value,
             has_topk_length=topk_length is not None,
             has_attn_sink=attn_sink is not None,
             is_split=is_split,
-            alignment=4 if indices_ptr % WIDEST_ACCESS else WIDEST_ACCESS,
         )
         results = (out.data_ptr(), max_logits.data_ptr(), lse.data_ptr())
-        kernel = load(compile_prefill_spec, specialisation, device_index)
-        kernel[(min(n_work, processors), 1, 1)](
+        load_prefill(specialisation, device_index)[min(n_work, processors), 1, 1](
             q.data_ptr(),
             kv.data_ptr(),
-            indices_ptr,
+            indices.data_ptr(),
             address(topk_length),
             address(attn_sink),
             q_scale.data_ptr(),
@@ -234,8 +224,8 @@ def launch(
             is_split,
         )
         if is_split:
-            kernel = load(compile_merge_spec, attn_sink is not None, device_index)
-            kernel[(s_q * h_q // HEADS_PER_MERGE, 1, 1)](
+            merges = s_q * h_q // HEADS_PER_MERGE.value
+            load_merge(specialisation.has_attn_sink, device_index)[merges, 1, 1](
                 address(parts),
                 address(attn_sink),
                 kv_scale.data_ptr(),
