@@ -20,7 +20,7 @@ from .expressions import Incomputable, Unbound
 from .facts import OUTVOTED
 from .model import Argument, Declaration
 from .reference import explain_command
-from .rules.expression import When
+from .rules.expression import Expression, When
 from .rules.tensor import dtype_fault
 from .rules.values import Values
 from .spec import (
@@ -98,6 +98,14 @@ class Judgement:
     def refused(self, names: frozenset[str]) -> bool:
         """Whether any of these names is already part of a violation."""
         return not names.isdisjoint(self.refused_names)
+
+    def conditions(self, name: str) -> list[expressions.Node]:
+        """What the contract's expression rules demand of this name alone."""
+        return [
+            rule.node
+            for rule in self.declaration.rules
+            if isinstance(rule, Expression) and rule.names == {name}
+        ]
 
     # -- judging
 
@@ -375,7 +383,7 @@ class Judgement:
     ) -> Iterator[Violation]:
         names = sorted(expressions.value_names(axis.expression))
         env = self.env
-        if any(env.get(name) is None for name in names):
+        if any(env.get(name) is None or f"{name}:type" in self.refused_names for name in names):
             return
         if axis.broadcast and size == 1:
             return

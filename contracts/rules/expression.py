@@ -83,7 +83,7 @@ class Expression(Rule):
 
     def judge(self, call: Call) -> Iterator[Violation]:
         env = call.env
-        if any(env.get(name) is None for name in self.optional):
+        if any(env.get(name) is None for name in self.optional) or mistyped(call, self.names):
             return
         if self.pointers and not all(
             isinstance(x := env.get(name), torch.Tensor) and has_pointer(x)
@@ -112,7 +112,7 @@ class Expression(Rule):
         if len(known) == 1 and not tensors and _is_size(call.env.get(known[0])):
             name = known[0]
             value = call.env[name]
-            below, above = expressions.nearest(self.node, name, call.env)
+            below, above = expressions.nearest(call.conditions(name), name, call.env)
             allowed = " or ".join(str(v) for v in (below, above) if v is not None)
             if allowed:
                 message += f"; nearest {'sizes' if ' or ' in allowed else 'size'}: {allowed}"
@@ -139,6 +139,12 @@ class Expression(Rule):
                     continue
                 facts.append(f"{expressions.to_text(node)} is {value}")
         return list(dict.fromkeys(facts))
+
+
+def mistyped(call: Call, names: frozenset[str]) -> bool:
+    """Whether one of these arguments is not what its annotation says: nothing is to be asked of
+    it then, least of all a tensor that came in place of a number."""
+    return call.refused(frozenset(f"{name}:type" for name in names))
 
 
 def _is_size(value: Any) -> bool:
@@ -206,7 +212,7 @@ class When(Rule):
             return False
 
     def judge(self, call: Call) -> Iterator[Violation]:
-        if self.applies(call.env):
+        if not mistyped(call, self.condition.names) and self.applies(call.env):
             for fault in self.rule.judge(call):
                 yield self.qualified(fault)
 

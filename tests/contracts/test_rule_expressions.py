@@ -378,4 +378,4 @@ def test_a_name_without_a_value_is_unbound() -> None:
 def test_the_nearest_sizes_that_hold(
     expression: str, value: int, expected: tuple[int | None, int | None]
 ) -> None:
-    assert nearest(parse(expression), "a", {"a": value}) == expected
+    assert nearest([parse(expression)], "a", {"a": value}) == expected
