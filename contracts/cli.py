@@ -19,7 +19,7 @@ from typing import Any
 from . import calls, catalog, doctor, markdown, pages
 from . import explain as explaining
 from .catalog import Entry, Match, NotFound, Subject
-from .catalog.discovery import HOW_TO_ANNOUNCE
+from .catalog.discovery import why_empty
 from .catalog.page import of_entry, of_subject
 from .tensors import tensors_in
 from .terminal import Terminal
@@ -155,7 +155,7 @@ def list_subjects(options: argparse.Namespace, terminal: Terminal) -> Answer:
             lines.append(f"  backends: {names}")
     lines += [terminal.bad(f"{name} cannot be loaded: {why}") for name, why in broken.items()]
     if not lines:
-        lines = [HOW_TO_ANNOUNCE if not options.place else "no contract stands there"]
+        lines = [why_empty() if not options.place else "no contract stands there"]
     return Answer("\n".join(lines), data, bool(subjects) and not broken)
 
 
@@ -194,7 +194,7 @@ def explain(options: argparse.Namespace, terminal: Terminal) -> Answer:
     data = [{"foundBy": match.how, **match.entry.to_dict()} for match in matches]
     sure = bool(matches) and matches[0].how != "words"
     if not entries:
-        return Answer(HOW_TO_ANNOUNCE, data, yes=False)
+        return Answer(why_empty(), data, yes=False)
     if not sure:
         return Answer(_guesses(matches, terminal), data, yes=False)
     (first,) = _with_fix(matches[0].entry, subjects)
@@ -307,7 +307,7 @@ def examine(options: argparse.Namespace, terminal: Terminal) -> Answer:
 def write_catalog(options: argparse.Namespace, terminal: Terminal) -> Answer:
     subjects = [catalog.find(name) for name in options.op] or list(catalog.installed())
     if not subjects:
-        return Answer(HOW_TO_ANNOUNCE, [], yes=False)
+        return Answer(why_empty(), [], yes=False)
     bare = catalog.catalogue(subjects)
     entries = [
         entry

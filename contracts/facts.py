@@ -3,7 +3,7 @@
 `kv: Float8e4m3fn[Tensor, "s_kv h_kv=1 d_qk"]` states that kv is a tensor (`kv-type`), its dtype
 (`kv-dtype`), that it has three axes (`kv-rank`), that the second is 1 (`kv-h_kv`), and that d_qk is
 the size that another argument gave it (`kv-d_qk`). Where an axis is named first there is nothing
-to compare, and no fact.
+to compare, and no fact; unless so many others have it that the first can be the odd one out.
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ _PACKED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 Kind = Literal["type", "dtype", "rank", "axis"]
 
 
+Places = dict[str, tuple[str, int | None]]
+"""Where axes get their sizes: an argument and the position of its axis, counted from the end after
+a variadic one; without a position, an int argument of the same name."""
+
+OUTVOTED = 3
+"""Tensors that agree against the first one: then it is the first that breaks the fact."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """One demand of one annotation."""
@@ -51,7 +59,7 @@ class Fact:
 
 def facts(declaration: Declaration) -> tuple[Fact, ...]:
     """Every fact that some call can break, in the order of the signature."""
-    bound = set(declaration.sizes)
+    bound = set(declaration.sizes) | _outvotable(declaration)
     found: dict[str, Fact] = {}
     values = [a for a in declaration.arguments if isinstance(a.inner, ValueSpec)]
     for argument in (*values, *(a for kind in by_kind(declaration.arguments) for a in kind)):
@@ -61,6 +69,19 @@ def facts(declaration: Declaration) -> tuple[Fact, ...]:
             found.pop(f"{argument.name}-type", None)  # Python itself packs `*args` and `**kwargs`
     order = [argument.name for argument in declaration.arguments]
     return tuple(sorted(found.values(), key=lambda fact: order.index(fact.argument)))
+
+
+def _outvotable(declaration: Declaration) -> set[str]:
+    """Axes that stand in so many tensors that even the first can be the odd one out."""
+    plain, optional, _, _ = by_kind(declaration.arguments)
+    axes = [
+        axis
+        for argument in (*plain, *optional)
+        for tensor in tensor_specs(argument.spec)
+        for axis in tensor.shape.axes
+        if isinstance(axis, Named) and not axis.broadcast
+    ]
+    return {axis.name for axis in axes if axes.count(axis) > OUTVOTED}
 
 
 def _facts(argument: Argument, spec: Spec, label: str, bound: set[str]) -> Iterator[Fact]:
@@ -76,7 +97,7 @@ def _facts(argument: Argument, spec: Spec, label: str, bound: set[str]) -> Itera
         case ItemsSpec(item=item, key=key):
             yield Fact(f"{label}-type", "type", argument.name, label, spec)
             if not isinstance(key, AnySpec):
-                yield Fact(f"{label}[]-type", "type", argument.name, f"{label}[]", key)
+                yield Fact(f"{label}[key]-type", "type", argument.name, f"{label}[key]", key)
             # The second item is compared with the first: within a container every name is bound.
             yield from _facts(argument, item, f"{label}[]", bound | set(axis_names(item)))
         case TensorSpec():
@@ -94,9 +115,7 @@ def _tensor_facts(
     if spec.shape.variadic is None or spec.shape.least_rank:
         yield Fact(f"{label}-rank", "rank", argument.name, label, spec)
     for position, axis in enumerate(spec.shape.axes):
-        variadic = spec.shape.variadic
-        after = variadic is not None and position > variadic
-        index = position - len(spec.shape.axes) if after else position
+        index = _counted(spec, position)
         if isinstance(axis, Anonymous) or axis == Variadic():
             continue
         first = isinstance(axis, Named | Variadic) and axis.name not in bound
@@ -122,17 +141,24 @@ def check_notes(declaration: Declaration) -> None:
             raise ContractDefinitionError(f"about: {name!r} is annotated twice")
 
 
-def places(declaration: Declaration) -> dict[str, tuple[str, int | None]]:
-    """Where each axis gets its size: an argument and the position of its axis, counted from the
-    end after a variadic one; without a position, an int argument of the same name."""
-    found: dict[str, tuple[str, int | None]] = {axis: (axis, None) for axis in declaration.sizes}
-    for argument in (a for kind in by_kind(declaration.arguments) for a in kind):
+def places(declaration: Declaration, *, besides: str | None = None) -> Places:
+    """Where each axis gets its size, by the first argument that has it; `besides` is left out
+    where another has it too."""
+    found: Places = {axis: (axis, None) for axis in declaration.sizes}
+    arguments = [a for kind in by_kind(declaration.arguments) for a in kind]
+    arguments.sort(key=lambda argument: argument.name == besides)
+    for argument in arguments:
         items = "" if isinstance(argument.inner, TensorSpec | UnionSpec) else "[0]"
         for tensor in tensor_specs(argument.spec):
             for position, axis in enumerate(tensor.shape.axes):
                 if isinstance(axis, Named | Variadic) and axis.name is not None:
-                    variadic = tensor.shape.variadic
-                    after = variadic is not None and position > variadic
-                    index = position - len(tensor.shape.axes) if after else position
+                    index = _counted(tensor, position)
                     found.setdefault(axis.name, (argument.name + items, index))
     return found
+
+
+def _counted(tensor: TensorSpec, position: int) -> int:
+    """Where an axis stands in every shape: counted from the end after a variadic one."""
+    variadic = tensor.shape.variadic
+    after = variadic is not None and position > variadic
+    return position - len(tensor.shape.axes) if after else position

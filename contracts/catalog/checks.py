@@ -11,7 +11,7 @@ from dataclasses import replace
 from .. import expressions
 from ..axes import Computed, Fixed, Named
 from ..expressions import Binary, Name, Node
-from ..facts import Fact, places
+from ..facts import Fact, Places, places
 from ..model import Declaration, stars
 from ..rules.base import Rule
 from ..rules.expression import Expression
@@ -19,7 +19,7 @@ from ..rules.memory import Aligned, Contiguous, UnitStride
 from ..rules.presence import Requires
 from ..rules.tensor import Device, Dtype, NoGrad, SameDevice, SameDtype
 from ..rules.values import Values
-from ..spec import OptionalSpec, TensorSpec, ValueSpec
+from ..spec import TensorSpec, ValueSpec
 
 INDENT = "    "
 WIDTH = 88
@@ -30,10 +30,12 @@ def of_fact(declaration: Declaration, fact: Fact) -> str:
     condition = _fact_condition(declaration, fact)
     if fact.label != fact.argument or condition is None:
         return judged(declaration, fact.id)
-    body = [*_bindings(declaration, _axes_of(fact)), f"assert {condition}"]
-    if isinstance(declaration.argument(fact.argument).spec, OptionalSpec):
-        return _when([fact.argument], body)
-    return "\n".join(body)
+    axes = _axes_of(fact)
+    known = places(declaration, besides=fact.argument if isinstance(fact.axis, Named) else None)
+    body = [*_bindings(known, axes), f"assert {condition}"]
+    given = [fact.argument, *(known[axis][0] for axis in axes if axis in known)]
+    optional = [name for name in given if name in declaration.names.optional]
+    return _when(optional, body)
 
 
 def _fact_condition(declaration: Declaration, fact: Fact) -> str | None:
@@ -47,7 +49,7 @@ def _fact_condition(declaration: Declaration, fact: Fact) -> str | None:
         case "dtype", TensorSpec(dtypes=tuple(dtypes)) if len(dtypes) == 1:
             return f"{name}.dtype is {dtypes[0]}"
         case "dtype", TensorSpec(dtypes=tuple(dtypes)):
-            return f"{name}.dtype in ({', '.join(map(str, dtypes))})"
+            return f"{name}.dtype in {_tuple(dtypes)}"
         case "rank", TensorSpec(shape=shape):
             sign = "==" if shape.variadic is None else ">="
             return f"{name}.ndim {sign} {shape.least_rank}"
@@ -77,7 +79,7 @@ def of_rule(declaration: Declaration, rule: Rule) -> str:
     match rule:
         case Expression():
             axes = [n for n in sorted(rule.names, key=rule.source.find) if n in _known(declaration)]
-            body = [*_bindings(declaration, axes), f"assert {python(rule.node)}"]
+            body = [*_bindings(places(declaration), axes), f"assert {python(rule.node)}"]
             given = [name for name in sorted(rule.optional) if name not in axes]
             given += [place[0] for place in _optional_places(declaration, axes)]
             return _when(given, body)
@@ -86,24 +88,24 @@ def of_rule(declaration: Declaration, rule: Rule) -> str:
         case Requires(needed=needed, when=given):
             condition = f"{needed} is not None"
             return f"assert {f'{given} is None or ' if given else ''}{condition}"
+        case Device(device=device) if device.index is None:
+            test = f"{{t}}.device.type == {device.type!r}"
         case Device(device=device):
-            test = f"x.device == torch.device({str(device)!r})"
-            if device.index is None:
-                test = f"x.device.type == {device.type!r}"
+            test = f"{{t}}.device == torch.device({str(device)!r})"
         case SameDevice(names=names):
-            test = f"x.device == {names[0]}.device"
+            test = f"{{t}}.device == {names[0]}.device"
         case Dtype(dtypes=dtypes):
-            test = f"x.dtype in ({', '.join(map(str, dtypes))},)"
+            test = f"{{t}}.dtype in {_tuple(dtypes)}"
         case SameDtype(names=names):
-            test = f"x.dtype == {names[0]}.dtype"
+            test = f"{{t}}.dtype == {names[0]}.dtype"
         case NoGrad():
-            test = "not (torch.is_grad_enabled() and x.requires_grad)"
+            test = "not (torch.is_grad_enabled() and {t}.requires_grad)"
         case UnitStride(dim=dim):
-            test = f"x.numel() <= 1 or x.shape[{dim}] == 1 or x.stride({dim}) == 1"
+            test = f"{{t}}.numel() <= 1 or {{t}}.shape[{dim}] == 1 or {{t}}.stride({dim}) == 1"
         case Contiguous():
-            test = "x.is_contiguous()"
+            test = "{t}.is_contiguous()"
         case Aligned(alignment=alignment):
-            test = f"x.data_ptr() % {alignment} == 0"
+            test = f"{{t}}.data_ptr() % {alignment} == 0"
         case _:
             return judged(declaration, rule.id)
     if any(name not in declaration.names.single for name in rule.names):
@@ -129,7 +131,10 @@ def _contents(declaration: Declaration, rule: Values) -> str:
         for left, operator, right in zip(sides, node.operators, sides[1:], strict=False)
         if any(name in f"{left} {right}" for name in rule.resolved.tensors)
     ]
-    body = [*_bindings(declaration, rule.plain_names), f"assert ({' & '.join(parts)}).all()"]
+    body = [
+        *_bindings(places(declaration), rule.plain_names),
+        f"assert ({' & '.join(parts)}).all()",
+    ]
     optional = [name for name in rule.resolved.tensors if name in declaration.names.optional]
     return _when(optional, body)
 
@@ -151,7 +156,7 @@ def handler(declaration: Declaration, rule: str) -> str:
     """How to catch one violation and no other."""
     return (
         "try:\n"
-        f"{_call(_function(declaration), declaration, INDENT)}\n"
+        f"{_call(_called(declaration), declaration, INDENT)}\n"
         "except ContractError as error:\n"
         f'{INDENT}if all(fault.rule != "{rule}" for fault in error.violations):\n'
         f"{INDENT * 2}raise\n"
@@ -160,7 +165,17 @@ def handler(declaration: Declaration, rule: str) -> str:
 
 
 def _function(declaration: Declaration) -> str:
-    return declaration.name.rpartition(".")[2]
+    """What a caller writes before `.contract`: `Layer.forward` for a method."""
+    function = declaration.function
+    return getattr(function, "__qualname__", declaration.name).rpartition("<locals>.")[2]
+
+
+def _called(declaration: Declaration) -> str:
+    """What a caller calls: a method is called on its object."""
+    function = _function(declaration)
+    if declaration.receiver is None:
+        return function
+    return f"{declaration.receiver}.{function.rpartition('.')[2]}"
 
 
 def _signature(declaration: Declaration) -> list[str]:
@@ -196,13 +211,15 @@ def _wrapped(head: str, parts: list[str], indent: str) -> str:
     return f"{head}(\n{inside}\n{indent})"
 
 
-def _known(declaration: Declaration) -> dict[str, tuple[str, int | None]]:
+def _known(declaration: Declaration) -> Places:
+    """The axes that have to be read off a tensor."""
     return {name: place for name, place in places(declaration).items() if place[1] is not None}
 
 
-def _bindings(declaration: Declaration, axes: list[str]) -> list[str]:
-    known = _known(declaration)
-    return [f"{axis} = {known[axis][0]}.shape[{known[axis][1]}]" for axis in axes if axis in known]
+def _bindings(known: Places, axes: list[str]) -> list[str]:
+    """Assignments of those axes that are not arguments themselves."""
+    found = [(axis, *known[axis]) for axis in axes if axis in known]
+    return [f"{axis} = {name}.shape[{index}]" for axis, name, index in found if index is not None]
 
 
 def _optional_places(declaration: Declaration, axes: list[str]) -> list[tuple[str, int | None]]:
@@ -222,12 +239,18 @@ def _when(present: list[str], body: list[str]) -> str:
 
 
 def _each(declaration: Declaration, names: tuple[str, ...], test: str) -> str:
+    """`test`, in which `{t}` stands for each of the tensors."""
     optional = any(name in declaration.names.optional for name in names)
     if len(names) == 1:
-        condition = test.replace("x.", f"{names[0]}.")
-        return _when([names[0]] if optional else [], [f"assert {condition}"])
-    absent = " if x is not None" if optional else ""
-    return f"tensors = ({', '.join(names)})\nassert all({test} for x in tensors{absent})"
+        return _when([names[0]] if optional else [], [f"assert {test.format(t=names[0])}"])
+    each = "t" if "t" not in names else "tensor"
+    absent = f" if {each} is not None" if optional else ""
+    condition = f"all({test.format(t=each)} for {each} in tensors{absent})"
+    return f"tensors = ({', '.join(names)})\nassert {condition}"
+
+
+def _tuple(items: tuple[object, ...]) -> str:
+    return f"({', '.join(map(str, items))}{',' * (len(items) == 1)})"
 
 
 def python(node: Node) -> str:

@@ -93,6 +93,12 @@ def unusable() -> dict[str, str]:
     return {name: item for name, item in loaded.items() if isinstance(item, str)}
 
 
+def why_empty() -> str:
+    """What to say where no operation can be looked at."""
+    broken = [f"{name} cannot be loaded: {reason}" for name, reason in unusable().items()]
+    return "\n".join(broken) or HOW_TO_ANNOUNCE
+
+
 def _load(entry: EntryPoint) -> Subject | str:
     try:
         return _subject(entry.load(), entry.name)

@@ -7,7 +7,7 @@ from ..axes import Computed, Fixed, Named, Variadic
 from ..facts import Fact, places
 from ..model import Declaration
 from ..spec import OptionalSpec, TensorSpec
-from .words import Words, dtype_names, origins
+from .words import Words, axis_place, capital, dtype_names, origins
 
 
 def of_fact(declaration: Declaration, fact: Fact) -> Words:
@@ -17,7 +17,7 @@ def of_fact(declaration: Declaration, fact: Fact) -> Words:
 
 def _label(fact: Fact) -> str:
     """The argument as a message spells it: items have a number or a key."""
-    return fact.label.replace("[]", "[{item}]")
+    return fact.label.replace("[key]", " key {item}").replace("[]", "[{item}]")
 
 
 def _type(declaration: Declaration, fact: Fact) -> Words:
@@ -64,7 +64,7 @@ def _rank(declaration: Declaration, fact: Fact) -> Words:
     return Words(
         "rank",
         f"{fact.label} is {axes}",
-        (f"{_label(fact)} has {{actual}} axes, expected {least}{shape.least_rank}: {axes}",),
+        (f"{_label(fact)} has {{actual}}, expected {least}{shape.least_rank}: {axes}",),
         f"`{fact.label}` must have {least}{count}: `{axes}`.",
         f"`{fact.label}` arrives with more or fewer axes, for instance without a batch axis or "
         "with heads and channels still in one.",
@@ -76,7 +76,7 @@ def _rank(declaration: Declaration, fact: Fact) -> Words:
 def _axis(declaration: Declaration, fact: Fact) -> Words:
     axis, index, label = fact.axis, fact.index, fact.label
     assert index is not None
-    where = f"Axis {index} of `{label}`"
+    where = f"{capital(axis_place(index))} of `{label}`"
     shown = f"axis {index}" if index >= 0 else "axis {axis}"
     match axis:
         case Fixed(size=size, label=title):
@@ -87,7 +87,7 @@ def _axis(declaration: Declaration, fact: Fact) -> Words:
                 (f"{_label(fact)} {shown}{called} is {{actual}}, expected {size}",),
                 f"{where}{called} must be {size}.",
                 f"`{label}` has another size there.",
-                f"Give `{label}` the size {size} along axis {index}.",
+                f"Give `{label}` the size {size} along {axis_place(index)}.",
                 (fact.argument,),
                 (title,) if title else (),
             )
@@ -104,21 +104,21 @@ def _axis(declaration: Declaration, fact: Fact) -> Words:
                 ),
                 f"{where} must be `{title}`{known}.",
                 f"`{label}` has another size there, or `{title}` cannot be computed exactly.",
-                f"Make `{label}` from the same sizes: `{title}` along axis {index}.",
+                f"Make `{label}` from the same sizes: `{title}` along {axis_place(index)}.",
                 (fact.argument,),
                 tuple(names),
             )
         case Named(name=name) | Variadic(name=str(name)):
-            argument, place = places(declaration)[name]
-            source = f"the size of axis {place} of `{argument}`"
+            argument, place = places(declaration, besides=fact.argument)[name]
             several = isinstance(axis, Variadic)
             title = f"*{name}" if several else name
             forms: tuple[str, ...] = (
                 f"{_label(fact)} {'axes' if several else shown} ({title}) is {{actual}}, "
                 "expected {expected}",
             )
-            if place is None:
-                source = f"the argument `{argument}`"
+            source = f"the argument `{argument}`"
+            if place is not None:
+                source = f"the size of {axis_place(place)} of `{argument}`"
             if several:
                 forms += (f"{_label(fact)} axes ({title}) are {{actual}}: {{reason}}",)
                 where = f"The axes `{title}` of `{label}`"

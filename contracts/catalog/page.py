@@ -11,6 +11,7 @@ from ..spec import AnySpec, Spec, TensorSpec, TupleSpec, tensor_specs
 from .backends import BackendFacts
 from .discovery import Subject
 from .entry import Entry
+from .words import axis_place
 
 LONG = 90
 """Characters that a result may have on one line."""
@@ -167,7 +168,11 @@ def _axes(declaration: Declaration) -> tuple[tuple[str, ...], ...]:
     known = places(declaration)
     for axis in declaration.axes:
         argument, index = known[axis]
-        where = f"axis {index} of `{argument}`" if index is not None else f"the argument `{axis}`"
+        where = (
+            f"{axis_place(index)} of `{argument}`"
+            if index is not None
+            else f"the argument `{axis}`"
+        )
         others = [
             f"`{a.name}`"
             for a in declaration.arguments

@@ -19,11 +19,11 @@ def of_rule(declaration: Declaration, rule: Rule) -> Words:
     match rule:
         case When(condition=condition, rule=inner):
             words = of_rule(declaration, inner)
-            tail = f" (when {condition.text})"
+            tails = (f" (when {condition.text})", f"{{details}} (when {condition.text})")
             return Words(
                 words.kind,
                 rule.text,
-                tuple(f"{message}{{details}}{tail}" for message in words.messages),
+                tuple(message + tail for message in words.messages for tail in tails),
                 f"Where `{condition.text}`: {words.meaning}",
                 f"`{condition.text}` holds, and: {words.trigger}",
                 words.solution,

@@ -29,11 +29,16 @@ def origins(declaration: Declaration, names: list[str]) -> str:
     """`, where head_dim is axis 3 of img_q`; empty where the names are arguments themselves."""
     known = places(declaration)
     parts = [
-        f"{name} is axis {known[name][1]} of `{known[name][0]}`"
-        for name in names
-        if name in known and known[name][1] is not None
+        f"{name} is {axis_place(index)} of `{argument}`"
+        for name, (argument, index) in ((name, known[name]) for name in names if name in known)
+        if index is not None
     ]
     return f", where {' and '.join(parts)}" if parts else ""
+
+
+def axis_place(index: int) -> str:
+    """`axis 2`, `the last axis`; axes after a variadic one are counted from the end."""
+    return f"axis {index}" if index >= 0 else "the last axis" if index == -1 else f"axis {index}"
 
 
 def dtype_names(dtypes: tuple[torch.dtype, ...] | None) -> str:

@@ -203,7 +203,7 @@ def test_a_whole_error_is_found_line_by_line(
 
 def test_a_search_can_be_linked_to(browser: Browser, site: Path) -> None:
     browser.open(f"{(site / 'index.html').as_uri()}?q=image%20QKV%20shapes%20must%20match")
-    assert len(results(browser)) == 8
+    assert len(results(browser)) == 11
 
 
 def test_nonsense_is_said_to_be_nowhere(browser: Browser, site: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from contextlib import nullcontext
@@ -47,11 +48,14 @@ def call_of(subject: Subject, *code: str) -> dict[str, Any]:
     return {a.name: names[a.name] for a in subject.contract.declaration.arguments}
 
 
+@functools.cache
 def broken(entry: Entry, subject: Subject) -> dict[str, Any]:
+    """The call before the fix; nobody changes its tensors."""
     assert entry.fix is not None
     return call_of(subject, entry.fix.setup, entry.fix.before)
 
 
+@functools.cache
 def mended(entry: Entry, subject: Subject) -> dict[str, Any]:
     assert entry.fix is not None
     return call_of(subject, entry.fix.setup, entry.fix.before, entry.fix.after)

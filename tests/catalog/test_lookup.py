@@ -55,8 +55,8 @@ def test_a_text_finds_its_entry(text: str, first: str, how: str, entries: dict[s
 
 
 def test_an_upstream_message_finds_every_fact_that_it_may_mean(entries: dict[str, Entry]) -> None:
-    axes = ("batch", "img_len", "num_heads", "head_dim")
-    wanted = {f"{HUNYUAN}/img_{x}-{axis}" for x in "kv" for axis in axes}
+    shared = {f"img_{x}-{axis}" for x in "qkv" for axis in ("batch", "num_heads", "head_dim")}
+    wanted = {f"{HUNYUAN}/{fact}" for fact in (*shared, "img_k-img_len", "img_v-img_len")}
     assert {id for id, _ in found("image QKV shapes must match", entries)} == wanted
 
 

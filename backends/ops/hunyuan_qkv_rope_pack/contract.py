@@ -65,7 +65,10 @@ def packed_outputs(
         upstream=("image QKV shapes must match",),
     ),
     about(
-        *(f"img_{x}-{axis}" for x in "kv" for axis in ("batch", "img_len", "head_dim")),
+        *(f"img_{x}-{axis}" for x in "qkv" for axis in ("batch", "head_dim")),
+        "img_q-num_heads",
+        "img_k-img_len",
+        "img_v-img_len",
         hint="image queries, keys and values go into one buffer: cut them from one projection",
         upstream=("image QKV shapes must match",),
     ),
