@@ -13,7 +13,7 @@ import torch
 
 from backends.values import KernelObserver, mailbox
 from backends.values.layout import lay_out
-from backends.values.observer import parted
+from backends.values.plan import parted
 from contracts import ContractError
 from contracts.contents.condition import Condition, condition, parse
 from contracts.contents.evaluate import Unjudgeable

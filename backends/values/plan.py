@@ -1,0 +1,147 @@
+"""What can be prepared once for all calls whose tensors are of the same shapes and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+
+from contracts.contents.condition import Condition
+from contracts.contents.evaluate import Unjudgeable
+
+from . import kernel
+from .layout import lay_out
+from .mailbox import WORDS
+from .source import (
+    BLOCK,
+    UNIQUE,
+    Shaped,
+    compares_only,
+    fits_int32,
+    operands,
+    reads_neighbours,
+    record_words,
+)
+
+PROGRAMS_PER_PROCESSOR = 8
+"""Programs of 256 threads that fill a multiprocessor of 2048."""
+
+_FIT_INT32 = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Conditions that one kernel judges, and where among all of a call's they and theirs stand."""
+
+    conditions: tuple[Condition, ...]
+    positions: tuple[int, ...]
+    tensors: tuple[tuple[int, ...], ...]
+    """For each condition, the positions of its tensors."""
+    sought: tuple[tuple[int, ...], ...]
+    """For each condition, the positions of those tensors whose unique elements it asks for."""
+
+
+@dataclass
+class Plan:
+    """How one group judges tensors of certain shapes, strides and dtypes."""
+
+    group: Group
+    structure: kernel.Structure
+    programs: int
+    """0 where there is no element."""
+    shapes: tuple[tuple[tuple[int, ...], ...], ...]
+    """For each condition, of its tensors."""
+    sizes: tuple[tuple[int, ...], ...]
+    """For each condition, the kernel's arguments between addresses and numbers."""
+    numels: tuple[int, ...]
+    run: Any = field(default=None, compare=False)
+    """The kernel, once it is loaded."""
+
+
+def groups_of(conditions: Sequence[Condition]) -> list[Group]:
+    """All conditions, in as few groups as their records allow."""
+    names = list(dict.fromkeys(name for each in conditions for name in each.tensors))
+    groups = []
+    for positions in parted(conditions):
+        mine = tuple(conditions[position] for position in positions)
+        tensors = tuple(tuple(map(names.index, each.tensors)) for each in mine)
+        sought = tuple(
+            tuple(names.index(n) for n in each.tensors if UNIQUE.format(n) in operands(each))
+            for each in mine
+        )
+        groups.append(Group(mine, positions, tensors, sought))
+    return groups
+
+
+def parted(conditions: Sequence[Condition]) -> list[tuple[int, ...]]:
+    """Positions of the conditions, in runs whose records fit a slot of the mailbox."""
+    runs: list[list[int]] = [[]]
+    for position in range(len(conditions)):
+        if record_words([conditions[p] for p in (*runs[-1], position)]) > WORDS:
+            runs.append([])
+        runs[-1].append(position)
+    return [tuple(run) for run in runs if run]
+
+
+def plan(group: Group, tensors: Sequence[torch.Tensor], numbers: Sequence[Sequence[Any]]) -> Plan:
+    """Plan for a call's tensors, and its numbers by condition. Raises Unjudgeable."""
+    shaped, shapes, sizes, numels = [], [], [], []
+    aligned = True
+    for condition, position, mine, sought in zip(
+        group.conditions, group.positions, group.tensors, group.sought, strict=True
+    ):
+        given = [tensors[i] for i in mine]
+        if any(x.device != tensors[0].device for x in given):
+            raise Unjudgeable("its tensors lie on different devices")
+        masks = [torch.empty(tensors[i].shape, dtype=torch.bool, device="meta") for i in sought]
+        loaded = [*given, *masks]
+        try:
+            layout = lay_out(
+                [x.shape for x in loaded],
+                [x.stride() for x in loaded],
+                keep_last=reads_neighbours(condition),
+            )
+        except RuntimeError as error:
+            raise Unjudgeable(str(error).partition("\n")[0]) from None
+        aligned &= all(x.data_ptr() % kernel.ALIGNMENT == 0 for x in given)
+        own = numbers[position]
+        narrow = all(x.dtype in _FIT_INT32 for x in loaded) and all(map(fits_int32, own))
+        shaped.append(
+            Shaped(
+                condition,
+                tuple(x.dtype for x in loaded),
+                tuple(tuple(map(_step, steps)) for steps in layout.strides),
+                tuple(isinstance(number, float) for number in own),
+                even=layout.numel % BLOCK == 0,
+                narrow=narrow and compares_only(condition),
+            )
+        )
+        steps = [step for strides in layout.strides for step in strides if step not in (0, 1)]
+        shapes.append(tuple(tuple(x.shape) for x in given))
+        sizes.append((*layout.sizes[1:], *steps))
+        numels.append(layout.numel)
+    return Plan(
+        group,
+        kernel.Structure(tuple(shaped), aligned),
+        programs=min(
+            sum(-(-numel // BLOCK) for numel in numels),
+            PROGRAMS_PER_PROCESSOR * _processors(tensors[0].device),
+        ),
+        shapes=tuple(shapes),
+        sizes=tuple(sizes),
+        numels=tuple(numels),
+    )
+
+
+def _step(stride: int) -> str:
+    return str(stride) if stride in (0, 1) else "n"
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1
+    return torch.cuda.get_device_properties(device).multi_processor_count
