@@ -58,7 +58,7 @@ def call(
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.integers(0, 6),
     st.integers(0, 9),

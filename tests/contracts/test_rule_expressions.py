@@ -252,7 +252,7 @@ TOKENS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(TOKENS), min_size=1, max_size=9).map(" ".join))
 def test_any_text_is_a_rule_or_a_definition_error(text: str) -> None:
     try:
@@ -328,7 +328,7 @@ def run_emitted(node: Any, env: dict[str, Any]) -> Any:
     return eval(source, constants, env)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(texts, values)
 def test_emitted_code_means_what_evaluation_means(text: str, env: dict[str, int]) -> None:
     node = parse(text)
@@ -338,7 +338,7 @@ def test_emitted_code_means_what_evaluation_means(text: str, env: dict[str, int]
     assert outcome(lambda: evaluate(again, env)) == evaluated
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(texts, values)
 def test_evaluation_means_what_python_means(text: str, env: dict[str, int]) -> None:
     """But for `/`, which is exact among integers."""
