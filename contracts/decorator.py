@@ -18,7 +18,7 @@ from .facts import check_notes
 from .model import Declaration, declare
 from .rules.about import About
 from .rules.base import Rule
-from .watched import Watched
+from .watched import Watched, check_contents
 
 C = TypeVar("C")
 M = TypeVar("M", bound=torch.nn.Module)
@@ -370,6 +370,7 @@ def _decorate_class(
 
 def _enforce(declaration: Declaration, function: Any, mode: str | None) -> Any:
     check_notes(declaration)
+    check_contents(declaration)
     return _wrap(Contract(declaration, mode), function)
 
 

@@ -12,15 +12,17 @@ from typing import Any
 import torch
 
 from . import expressions
+from .axes import Fixed
 from .contents.condition import shared_out
 from .contents.evaluate import Unjudgeable, has_contents
 from .contents.offence import Offence
 from .contents.watch import Judge, watch
-from .errors import ContractError, Violation
+from .errors import ContractDefinitionError, ContractError, Violation
 from .explain import contents_rules, refusal
 from .expressions import Incomputable, Name, Node, Unbound
 from .model import Declaration
 from .rules.values import Values
+from .spec import TensorSpec
 from .tensors import PLAIN_TYPES
 
 _NOT_THE_USERS = (
@@ -166,6 +168,31 @@ class _Plan:
             judge = watch.observer(device_type).judge_of(self.conditions)
             self._judges[device_type] = judge
         return judge
+
+
+def check_contents(declaration: Declaration) -> None:
+    """ContractDefinitionError where annotations say that no call could be judged."""
+    for _, rule in contents_rules(declaration):
+        what = f"in values({rule.text!r})"
+        sizes: dict[int, tuple[int, str]] = {}
+        for name in rule.resolved.tensors:
+            spec = declaration.argument(name).inner
+            if not isinstance(spec, TensorSpec):
+                continue
+            if spec.dtypes and all(dtype.is_complex for dtype in spec.dtypes):
+                raise ContractDefinitionError(
+                    f"{name!r} is complex, and its elements have no order, {what}"
+                )
+            if spec.shape.variadic is not None:
+                continue
+            for place, axis in enumerate(reversed(spec.shape.axes)):
+                if isinstance(axis, Fixed) and axis.size != 1 and not axis.broadcast:
+                    size, other = sizes.setdefault(place, (axis.size, name))
+                    if size != axis.size:
+                        raise ContractDefinitionError(
+                            f"{other!r} and {name!r} do not broadcast: sizes {size} and "
+                            f"{axis.size}, {what}"
+                        )
 
 
 def call_site() -> str:

@@ -141,9 +141,7 @@ def _split(text: str, node: Node, tensors: frozenset[str], numbers: list[Node]) 
                 numbers.append(node)
             return Name(number_name(numbers.index(node)))
         match node:
-            case Name(path=path):
-                if path:
-                    raise fail(f"an element has no {'.'.join(path)}")
+            case Name():
                 return node
             case Unary():
                 return replace(node, operand=split(node.operand))
