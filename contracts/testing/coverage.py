@@ -63,9 +63,11 @@ class Coverage:
         silent = sum(len(tally.silent) for tally in self.tallies.values())
         return 100.0 * (declared - silent) / declared if declared else 100.0
 
-    def lines(self) -> Iterator[str]:
-        """The report, a few lines a function."""
+    def lines(self, *, idle: bool = True) -> Iterator[str]:
+        """The report, a line or two a function; those without a call only where `idle`."""
         for name, tally in sorted(self.tallies.items()):
+            if not tally.calls and not idle:
+                continue
             yield f"{name}: {tally}"
             if tally.silent:
                 yield f"  never exercised: {', '.join(tally.silent)}"

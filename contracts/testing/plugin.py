@@ -119,10 +119,11 @@ def pytest_terminal_summary(
 ) -> None:
     session = config.stash[SESSION]
     wanted = config.getoption("--contract-coverage")
-    if config.option.collectonly or (not session.tallies and wanted is None):
+    ran = any(tally.calls for tally in session.tallies.values())
+    if config.option.collectonly or (not ran and wanted is None):
         return
     terminalreporter.section("contract coverage")
-    for line in session.lines():
+    for line in session.lines(idle=wanted is not None):
         terminalreporter.line(line)
     missed = wanted is not None and _misses(session, wanted)
     colour = {"red": True} if missed else {"green": True}
