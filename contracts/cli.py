@@ -275,9 +275,20 @@ def check(options: argparse.Namespace, terminal: Terminal) -> Answer:
         "accepted": not found,
         "violations": [asdict(violation) for violation in found],
         "notJudged": unjudged,
-        "backends": None if report is None else str(report).splitlines(),
+        "backends": None if report is None else _report_data(report),
     }
     return Answer("\n".join(lines), data, not found)
+
+
+def _report_data(report: Any) -> dict[str, Any]:
+    """Which backend would serve the call, and what the others say."""
+    answers = getattr(report, "answers", ())
+    return {
+        "chosen": getattr(report, "choice", None),
+        "reasons": {
+            answer.backend: [str(reason) for reason in answer.reasons] for answer in answers
+        },
+    }
 
 
 def _pretending(target: Any, given: dict[str, Any], sm: int | None) -> AbstractContextManager[Any]:

@@ -155,6 +155,9 @@ def test_check_answers_for_a_device_that_is_not_here(capsys: pytest.CaptureFixtu
     code, text = ask(capsys, "check", SPARSE, *GOOD, "--sm", "90")
     assert code == 0
     assert f"{SPARSE} on sm90: gluon" in text
+    answer = json.loads(ask(capsys, "check", SPARSE, *GOOD, "--sm", "80", "--json")[1])["backends"]
+    assert answer["chosen"] == "reference"
+    assert answer["reasons"]["gluon"] == ["needs sm==90, device is sm80"]
 
 
 def test_check_refuses(capsys: pytest.CaptureFixture[str]) -> None:

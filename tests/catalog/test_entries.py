@@ -179,3 +179,26 @@ def test_what_the_author_adds_is_there(entries: dict[str, Entry]) -> None:
     assert "Allocate the cache with the width that the queries have" in entry.meaning
     assert entry.situations is not None
     assert "rotary columns" in entry.situations
+
+
+def test_an_upstream_page_on_image_shapes_has_its_counterpart(entries: dict[str, Entry]) -> None:
+    """What a hand-written page said of `image QKV shapes must match`, said by the contract."""
+    data = entries["hunyuan_qkv_rope_pack/img_k-num_heads"].to_dict()
+    assert "image QKV shapes must match" in data["upstreamPatterns"]
+    assert "fewer heads than the queries" in data["commonSituations"]
+    assert "img_k = img_k.repeat_interleave(2, dim=2)" in data["exampleFix"]
+    assert data["validationCode"].endswith("assert img_k.shape[2] == num_heads")
+    assert "different num_heads" in data["triggerScenarios"]
+    assert data["filePath"] == "backends/ops/hunyuan_qkv_rope_pack/contract.py"
+
+
+def test_an_upstream_page_on_cache_widths_has_its_counterpart(entries: dict[str, Entry]) -> None:
+    """What a hand-written record said of `kv d_qk must match q d_qk`, said by the contract."""
+    data = entries["sparse_mla_q8kv8_prefill_fwd/kv-d_qk"].to_dict()
+    assert "kv d_qk must match q d_qk=(.+?), got (.+?)" in data["upstreamPatterns"]
+    assert data["errorType"] == "validation"
+    assert "tensor parallelism that halves one of the two" in data["commonSituations"]
+    assert "assert kv.shape[2] == d_qk" in data["validationCode"]
+    assert "from one value of the configuration" in data["preventionTips"][0]
+    assert data["tags"][0] == "shape"
+    assert "dtype=torch.float8_e4m3fn" in data["exampleFix"]
