@@ -375,12 +375,13 @@ class Body(Code):
         tensors = ", ".join([anchor, *names] if anchor else names)
         escapes = [f"{name} is None" for name in names if self.conditional(name)]
         # Asking the cache about a strided nested tensor ends the process. Reading its shape fails,
-        # and each shape is needed anyway; where it is not, or not always, the tensor is asked.
+        # and each shape is needed anyway; where it is not, the tensor is asked.
         for name in names:
             spec = self.declaration.argument(name).inner
-            if self.conditional(name) or (isinstance(spec, TensorSpec) and spec.shape == ANY_SHAPE):
+            if isinstance(spec, TensorSpec) and spec.shape == ANY_SHAPE:
                 escapes.append(f"{name}.is_nested")
-            else:
+                continue
+            with self.present(name):
                 self.read_shapes[name] = self.read_shape(name, name)
         if anchor and anchor not in self.read_shapes:
             escapes.append(f"{anchor}.is_nested")

@@ -39,6 +39,7 @@ class Code:
         self.temporaries: dict[tuple[str, int], str] = {}
         self.alike: set[str] = set()  # values whose whole shape was compared with another's
         self.contiguous: set[str] = set()
+        self.contiguity: dict[str, str] = {}
         self.strided: set[str] = set()
         self.read_shapes: dict[str, str] = {}  # shapes that were read ahead of their tests
         self.kinds_known: set[str] = set()  # tensors whose kinds have been tested
@@ -155,6 +156,19 @@ class Code:
     def unsettled(self, rule: Rule, names: tuple[str, ...]) -> tuple[str, ...]:
         done = self.settled.get(rule.id, ())
         return tuple(name for name in names if name not in done)
+
+    def dense(self, name: str, x: str) -> str:
+        """Whether a tensor is contiguous: read once, where one place reads it for all."""
+        if name in self.contiguity:
+            return self.contiguity[name]
+        if self.conditions or self.container(name):
+            return f"{x}.is_contiguous()"
+        self.contiguity[name] = self.local(f"{name}_is_dense")
+        self.line(f"{self.contiguity[name]} = {x}.is_contiguous()")
+        return self.contiguity[name]
+
+    def known_strided(self, name: str) -> bool:
+        return name in self.strided
 
     def known_contiguous(self, name: str) -> bool:
         return name in self.contiguous

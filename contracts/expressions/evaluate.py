@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .functions import NUMERIC_FUNCTIONS, TENSOR_FUNCTIONS, Incomputable, Unbound, exact_div
-from .nodes import Binary, Call, Compare, Const, IsNone, Logical, Name, Node, Tuple, Unary
+from .nodes import Binary, Call, Compare, Const, IsNone, Logical, Name, Node, Tuple, Unary, walk
 
 _APPLY: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
@@ -89,20 +90,46 @@ def _guarded(function: Callable[..., Any], *values: Any) -> Any:
         raise Incomputable(str(error).partition("\n")[0] or type(error).__name__) from None
 
 
+SCAN = 64  # sizes tried one by one where no likely one is legal
+
+
 def nearest(
-    node: Node, name: str, env: Mapping[str, Any], minimum: int = 0, reach: int = 1024
+    conditions: Sequence[Node], name: str, env: Mapping[str, Any]
 ) -> tuple[int | None, int | None]:
-    """The closest values below and above `env[name]` with which the condition holds."""
+    """The closest sizes below and above `env[name]` with which all conditions hold."""
     value = env[name]
 
     def holds(candidate: int) -> bool:
+        trial = {**env, name: candidate}
         try:
-            return bool(evaluate(node, {**env, name: candidate}))
+            return candidate >= 0 and all(evaluate(node, trial) for node in conditions)
         except (Unbound, Incomputable):
             return False
 
-    below = next(
-        (v for v in range(value - 1, max(minimum, value - reach) - 1, -1) if holds(v)), None
+    likely = sorted(_likely(conditions, value))
+    below = [size for size in reversed(likely) if size < value]
+    above = [size for size in likely if size > value]
+    return (
+        next(filter(holds, [*below, *range(value - 1, value - SCAN, -1)]), None),
+        next(filter(holds, [*above, *range(value + 1, value + SCAN)]), None),
     )
-    above = next((v for v in range(value + 1, value + reach + 1) if holds(v)), None)
-    return below, above
+
+
+def _likely(conditions: Sequence[Node], value: int) -> set[int]:
+    """Sizes at which such conditions begin to hold: beside the size itself and the constants, and
+    at multiples of what sizes are divided by."""
+    nodes = [node for condition in conditions for node in walk(condition)]
+    numbers = {node.value for node in nodes if isinstance(node, Const) and _is_size(node.value)}
+    steps = {1, *(number for number in numbers if number > 0)}
+    steps.add(math.lcm(*steps))
+    powers = {1 << max(value, 1).bit_length() + shift for shift in (-1, 0)}
+    return powers | {
+        place // step * step + shift * step
+        for place in {value, *numbers}
+        for step in steps
+        for shift in (-1, 0, 1)
+    }
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

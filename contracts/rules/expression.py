@@ -12,7 +12,7 @@ import torch
 from .. import expressions
 from ..errors import ContractDefinitionError, Violation
 from ..expressions import Incomputable, Node, Unbound
-from ..tensors import has_pointer
+from ..tensors import has_pointer, misread
 from .base import Call, Code, Names, Rule, format_fix
 
 
@@ -86,7 +86,7 @@ class Expression(Rule):
         if any(env.get(name) is None for name in self.optional) or mistyped(call, self.names):
             return
         if self.pointers and not all(
-            isinstance(x := env.get(name), torch.Tensor) and has_pointer(x)
+            isinstance(x := env.get(name), torch.Tensor) and (has_pointer(x) or misread(x))
             for name in expressions.tensor_names(self.node)
         ):
             return

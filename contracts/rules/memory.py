@@ -203,19 +203,20 @@ class NoOverlap(MemoryRule):
         if code.conditional(name):
             code.line(f"{begin} = {end} = 0")
         with code.present(name):
-            code.line(f"{begin} = {x}.data_ptr()")
-            if code.known_contiguous(name):
-                code.line(f"{end} = {begin} + {code.dense_bytes(name)}")
-            else:
-                strided = code.constant(span, "span")
-                code.line(
-                    f"{end} = {begin} + ({x}.nbytes if {x}.is_contiguous() else {strided}({x}))"
-                )
             if name in self.names:
                 code.require_strided(name, x)
                 if not code.known_contiguous(name):
                     itself = code.constant(overlaps_itself, "overlaps_itself")
-                    code.require(f"{x}.is_contiguous() or not {itself}({x})")
+                    code.require(f"{code.dense(name, x)} or not {itself}({x})")
+            if name not in self.names and not code.known_strided(name):
+                code.line(f"{begin}, {end} = {code.constant(addresses, 'addresses')}({x})")
+                return begin, end
+            code.line(f"{begin} = {x}.data_ptr()")
+            if code.known_contiguous(name):
+                code.line(f"{end} = {begin} + {code.dense_bytes(name)}")
+            else:
+                sparse = f"{code.constant(span, 'span')}({x})"
+                code.line(f"{end} = {begin} + ({x}.nbytes if {code.dense(name, x)} else {sparse})")
         return begin, end
 
     def judge(self, call: Call) -> Iterator[Violation]:
@@ -248,6 +249,11 @@ class NoOverlap(MemoryRule):
                         actual=f"shared with {other}",
                         fix=f"{label} = {label}.clone(memory_format=torch.contiguous_format)",
                     )
+
+
+def addresses(x: torch.Tensor) -> tuple[int, int]:
+    """The extent of a tensor that no rule has shown to be strided; empty where it has none."""
+    return (extent(x) if misread(x) is None else None) or (0, 0)
 
 
 def disjoint(named: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
