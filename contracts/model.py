@@ -211,7 +211,8 @@ def _resolve_hints(
         target = getattr(target, "__func__", None) or type(target).__call__
     raw = dict(getattr(target, "__annotations__", {}))
     globalns = getattr(target, "__globals__", {})
-    here = globalns, {**localns, **_closure(target)}
+    parameters = {item.__name__: item for item in getattr(target, "__type_params__", ())}
+    here = globalns, {**localns, **_closure(target), **parameters}
     hints = {}
     for name, annotation in raw.items():
         try:

@@ -180,3 +180,13 @@ def test_unions_do_not_depend_on_the_order_of_arguments() -> None:
     for shape in ((3, 4), (4, 3), (4, 4), (3, 3)):
         x = torch.zeros(shape)
         assert f.contract.accepts(x, row()) == g.contract.accepts(row(), x) == (3 in shape)
+
+
+@pytest.mark.skipif(not hasattr(typing, "TypeAliasType"), reason="Python 3.12 has `def f[T]`")
+def test_type_parameters_of_a_function() -> None:
+    scope: dict[str, Any] = {"Row": Row}
+    exec("def f[T: Row, U](x: T, y: list[T], z: U) -> T: return x", scope)
+    f = contract(scope["f"])
+    f(row(), [row()], object())
+    with pytest.raises(ContractError):
+        f(row(), [row(4)], None)

@@ -327,3 +327,11 @@ def test_one_unusual_tensor_among_many_after_usual_ones(annotations: list[Any]) 
         arguments = [make() for _ in annotations]
         for _ in range(3):
             assert f.contract.passes(*arguments) == (not f.contract.violations(*arguments))
+
+
+def test_rules_on_addresses_refuse_what_has_several() -> None:
+    f = over(Float32[Tensor, "..."] | None, "data_ptr(x) % 4 == 0")
+    for layout in ("coo", "csr", "csc", "empty coo"):
+        assert not both_verdicts(f, MISREAD[layout][0]())
+    for name, make in STRIDED.items():
+        assert both_verdicts(f, make()) or name == "not lazy"
