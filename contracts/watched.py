@@ -14,7 +14,7 @@ import torch
 from . import expressions
 from .axes import Fixed
 from .contents.condition import shared_out
-from .contents.evaluate import Unjudgeable, has_contents
+from .contents.evaluate import Unjudgeable, has_contents, in_transform, without_gradients
 from .contents.offence import Offence
 from .contents.watch import Judge, watch
 from .errors import ContractDefinitionError, ContractError, Violation
@@ -23,7 +23,6 @@ from .expressions import Incomputable, Name, Node, Unbound
 from .model import Declaration
 from .rules.values import Values
 from .spec import TensorSpec
-from .tensors import PLAIN_TYPES
 
 _NOT_THE_USERS = (
     str(Path(__file__).parent),

@@ -13,7 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._C._functorch import is_batchedtensor
+from torch._C._functorch import (
+    get_unwrapped,
+    is_batchedtensor,
+    is_gradtrackingtensor,
+    peek_interpreter_stack,
+)
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..expressions import Binary, Call, Compare, Const, Logical, Name, Node, Tuple, Unary
@@ -28,6 +33,18 @@ def has_contents(x: torch.Tensor) -> bool:
     """Whether there are elements to read: fake and meta tensors have none, and inside vmap each
     stands for many."""
     return not (isinstance(x, FakeTensor) or x.is_meta or is_batchedtensor(x))
+
+
+def in_transform() -> bool:
+    """Whether a transform of torch.func is at work: vmap, grad, jvp."""
+    return peek_interpreter_stack() is not None
+
+
+def without_gradients(x: torch.Tensor) -> torch.Tensor:
+    """The tensor that a grad or jvp transform has wrapped."""
+    while is_gradtrackingtensor(x):
+        x = get_unwrapped(x)
+    return x
 
 
 def raised(x: torch.Tensor) -> torch.Tensor:
