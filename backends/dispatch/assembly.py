@@ -25,7 +25,7 @@ from .library import Gradient
 from .narrowing import axis_sources, compile_route, compile_trace_test, narrow
 from .registry import REFERENCE, Backend, check_arguments
 from .report import Answer, Report
-from .selection import Selection
+from .selection import Selection, with_numbers
 from .setting import assume_target, demand_on, known_ops, target_of
 from .target import Need
 
@@ -85,7 +85,7 @@ class Assembly:
         `report.error`, the ContractError that the call would raise.
         """
         named = self.contract.bind(*args, **kwargs)
-        arguments = [named[name] for name in self.selection.names]
+        arguments = with_numbers([named[name] for name in self.selection.names])
         demanded, origin = (backend, "backend=") if backend else demand_on(self.contract.name)
         name = self.function.__name__
         error = self.contract.error(arguments)

@@ -16,7 +16,7 @@ from contracts.compiler import compile_sizes
 from . import library
 from .errors import NoBackendError
 from .library import Gradient
-from .selection import Selection
+from .selection import Selection, with_numbers
 from .setting import target_of
 
 
@@ -89,16 +89,17 @@ class Inner:
 
     def _refuse_while_tracing(self, name: str, arguments: Sequence[Any]) -> None:
         """What metadata says against a demanded backend is said when the graph is made."""
-        target = target_of(self.selection.device(arguments))
-        try:
-            self.selection.select(name, arguments, target)
-        except NoBackendError:
-            with unset_fake_temporarily():
-                known = [tracing.concrete(value) for value in arguments]
-                try:
-                    self.selection.select(name, known, target)
-                except NoBackendError as error:
-                    raise tracing.traced(error) from None
+        backend = self.selection.by_name.get(name)
+        if backend is not None and backend.accepts_in_trace(*arguments):
+            target = target_of(self.selection.device(arguments))
+            if not list(backend.refusals_of_target(target, True)):
+                return
+        known = with_numbers(arguments)
+        with unset_fake_temporarily():
+            try:
+                self.selection.select(name, known, target_of(self.selection.device(known)))
+            except NoBackendError as error:
+                raise tracing.traced(error) from None
 
 
 def check_inner(contract: Contract, inner: Inner) -> None:

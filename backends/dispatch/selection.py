@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from contracts import Contract, ContractDefinitionError
+from contracts import Contract, ContractDefinitionError, tracing
 from contracts.tensors import describe
 
 from .errors import BackendWarning, NoBackendError, Reason
@@ -28,6 +29,12 @@ class Verdict:
 
     backend: Backend
     reasons: tuple[Reason, ...]
+
+
+def with_numbers(arguments: Sequence[Any]) -> list[Any]:
+    """The arguments with numbers for the symbolic sizes of fakes: a message can print them."""
+    with unset_fake_temporarily():
+        return [tracing.concrete(value) for value in arguments]
 
 
 class Entry(NamedTuple):
@@ -149,7 +156,7 @@ class Selection:
         """The first call of its kind, and every call that is refused."""
         target = target_of(self.device(arguments))
         backend = backend if backend is not None else demand_on(self.op)[0]
-        chosen, verdicts = self.select(backend, arguments, target)
+        chosen, verdicts = self.select(backend, with_numbers(arguments), target)
         if chosen.is_reference and backend is None and target not in self.said:
             self.say(target, verdicts)
         self.remember(key, target, backend)

@@ -38,6 +38,8 @@ LAYOUTS = [
     )
 ]
 
+OPCHECKED = ("separate", "transposed", "slice-of-wider-heads", "no-text", "nothing")
+
 pack = backends.hunyuan_qkv_rope_pack
 every_layout = pytest.mark.parametrize("case", LAYOUTS, ids=lambda case: case.name)
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
@@ -260,7 +262,11 @@ def test_a_demand_that_cannot_be_met_is_refused_in_a_graph() -> None:
 
 
 @every_backend
-@every_layout
+@pytest.mark.parametrize(
+    "case",
+    [case for case in LAYOUTS if case.name in OPCHECKED],
+    ids=lambda case: case.name,
+)
 def test_the_library_op_passes_opcheck(case: Case, backend: str) -> None:
     tensors = tuple(x.detach().requires_grad_(i != 6) for i, x in enumerate(inputs(case)))
     torch.library.opcheck(pack.inner, (*tensors, backend, True))
