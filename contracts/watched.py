@@ -91,9 +91,10 @@ class Watched:
         if plan is None:
             plan = self._plans[active] = _Plan(self, active)
         tensors = [values[position] for position in plan.tensors]
-        for x in tensors:
-            if (type(x) not in PLAIN_TYPES and not has_contents(x)) or x.is_meta:
-                return
+        if in_transform():
+            tensors = [without_gradients(x) for x in tensors]
+        if not all(map(has_contents, tensors)):
+            return
         try:
             numbers = [read(values, sizes) for read in plan.numbers]
             call = WatchedCall(self, active, sizes, numbers, call_site(), threading.get_ident())
