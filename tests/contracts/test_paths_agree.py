@@ -10,6 +10,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -34,6 +35,8 @@ from contracts import (
     unit_stride,
     when,
 )
+
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested:UserWarning")
 
 FORMS = [
     *["", "a", "b", "a b", "b a", "a a", "a b c", "... a", "a ...", "*r", "*r a", "a *r b", "..."],
