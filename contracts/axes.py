@@ -81,6 +81,10 @@ class Shape:
         return next((i for i, axis in enumerate(self.axes) if isinstance(axis, Variadic)), None)
 
     @functools.cached_property
+    def has_computed(self) -> bool:
+        return any(isinstance(axis, Computed) for axis in self.axes)
+
+    @functools.cached_property
     def least_rank(self) -> int:
         return len(self.axes) - (self.variadic is not None)
 

@@ -6,7 +6,7 @@ optional ones, then containers, then unions; then sizes that are computed from o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 
 from . import expressions
 from .axes import Computed, Named, Variadic
@@ -24,11 +24,15 @@ from .spec import (
     tensor_specs,
 )
 
+OUTVOTED = 3
+"""Tensors that agree on an axis against the first one: then the first is the one to blame."""
 
-def by_kind(arguments: Sequence[Argument]) -> tuple[list[Argument], ...]:
+
+@functools.lru_cache(maxsize=512)
+def by_kind(declaration: Declaration) -> tuple[list[Argument], ...]:
     """Tensors that are always there, optional ones, containers, and whatever has a union."""
     plain, optional, containers, unions = [], [], [], []
-    for argument in arguments:
+    for argument in declaration.arguments:
         if isinstance(argument.inner, ValueSpec | AnySpec):
             continue
         if _has_union(argument.spec):
@@ -74,10 +78,6 @@ def computed_names(tensor: TensorSpec) -> set[str]:
     )
 
 
-def has_computed(tensor: TensorSpec) -> bool:
-    return any(isinstance(axis, Computed) for axis in tensor.shape.axes)
-
-
 def broadcast_names(declaration: Declaration) -> set[str]:
     """Names that stand somewhere as `#name` or `*#name`."""
     return {
@@ -89,6 +89,7 @@ def broadcast_names(declaration: Declaration) -> set[str]:
     } - declaration.sizes
 
 
+@functools.lru_cache(maxsize=512)
 def broadcast_variadics(declaration: Declaration) -> list[str]:
     """Names that stand somewhere as `*#name`."""
     return sorted(

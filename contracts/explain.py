@@ -14,10 +14,9 @@ import torch
 
 from . import expressions
 from .axes import Anonymous, Axis, Computed, Fixed, Named, Variadic, axis_key
-from .binding import broadcast_shapes, broadcast_variadics, by_kind
+from .binding import OUTVOTED, broadcast_shapes, broadcast_variadics, by_kind
 from .errors import ContractError, Violation
 from .expressions import Incomputable, Unbound
-from .facts import OUTVOTED
 from .model import Argument, Declaration
 from .reference import explain_command
 from .rules.expression import Expression, When
@@ -35,7 +34,6 @@ from .spec import (
     is_bearable,
 )
 from .tensors import describe, tensors_in
-
 
 
 @dataclass(frozen=True)
@@ -111,17 +109,10 @@ class Judgement:
 
     def run(self) -> None:
         declaration = self.declaration
-        for axis in sorted(declaration.sizes):
-            value = self.arguments.get(axis)
-            if isinstance(value, int | torch.SymInt):
-                self.bindings[axis] = Binding(value, axis, None)
-        for argument in declaration.arguments:
-            if isinstance(argument.inner, ValueSpec):
-                self.match_argument(argument)
-        kinds = by_kind(declaration.arguments)
-        self.outvote([*kinds[0], *kinds[1]])
-        for argument in (argument for kind in kinds for argument in kind):
-            self.match_argument(argument)
+        kinds = by_kind(declaration)
+        self.match_arguments({})
+        if len(self.found) >= OUTVOTED and (elected := self.outvote([*kinds[0], *kinds[1]])):
+            self.match_arguments(elected)
         self.join_broadcasts()
         self.known = self._env()
         deferred: list[Violation] = []
@@ -143,6 +134,25 @@ class Judgement:
             names = set(fault.expected.split()) if fault.expected else set()
             if names.isdisjoint(self.refused_names):
                 self.report(fault)
+
+    def match_arguments(self, elected: dict[str, Binding]) -> None:
+        """Match every argument with its spec, given sizes that some axes have before."""
+        declaration = self.declaration
+        self.found.clear()
+        self.refused_names.clear()
+        self.loose.clear()
+        self.bindings = {
+            axis: Binding(value, axis, None)
+            for axis in sorted(declaration.sizes)
+            if isinstance(value := self.arguments.get(axis), int | torch.SymInt)
+        }
+        self.bindings = {**elected, **self.bindings}
+        for argument in declaration.arguments:
+            if isinstance(argument.inner, ValueSpec):
+                self.match_argument(argument)
+        for kind in by_kind(declaration):
+            for argument in kind:
+                self.match_argument(argument)
 
     def report(self, fault: Violation) -> None:
         if (
@@ -205,8 +215,8 @@ class Judgement:
             **advice,
         )
 
-    def outvote(self, arguments: list[Argument]) -> None:
-        """Bind the axes of which the first tensor alone has a size that all others contradict.
+    def outvote(self, arguments: list[Argument]) -> dict[str, Binding]:
+        """The axes of which the first tensor alone has a size that all others contradict.
 
         A size is otherwise what the first tensor says. But where one tensor stands against three
         or more, the caller wants to hear of the one.
@@ -219,10 +229,12 @@ class Judgement:
             for index, axis, size, _ in placed(spec, shape) if shape is not None else ():
                 if isinstance(axis, Named) and not axis.broadcast:
                     places.setdefault(axis.name, []).append(Binding(size, argument.name, index))
+        elected = {}
         for name, (first, *others) in places.items():
             sizes = {other.size for other in others}
             if len(others) >= OUTVOTED and len(sizes) == 1 and first.size not in sizes:
-                self.bindings.setdefault(name, others[0])
+                elected[name] = others[0]
+        return elected
 
     def match_tensor(
         self, spec: TensorSpec, value: Any, label: str, rule: str
@@ -372,7 +384,7 @@ class Judgement:
             case ItemsSpec(container=container, item=item) if isinstance(value, container):
                 for place, entry in _entries(value):
                     yield from self.computed(item, entry, f"{label}[{place!r}]", f"{rule}[]")
-            case TensorSpec():
+            case TensorSpec() if spec.shape.has_computed:
                 shape = shape_of(spec, value)
                 for index, axis, size, key in placed(spec, shape) if shape is not None else ():
                     if isinstance(axis, Computed):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .axes import ANY_SHAPE, Anonymous, Axis, Named, Variadic, axis_key
-from .binding import axis_names, by_kind
+from .binding import OUTVOTED, axis_names, by_kind
 from .errors import ContractDefinitionError
 from .model import Argument, Declaration
 from .spec import (
@@ -38,9 +38,6 @@ Places = dict[str, tuple[str, int | None]]
 """Where axes get their sizes: an argument and the position of its axis, counted from the end after
 a variadic one; without a position, an int argument of the same name."""
 
-OUTVOTED = 3
-"""Tensors that agree against the first one: then it is the first that breaks the fact."""
-
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -62,7 +59,7 @@ def facts(declaration: Declaration) -> tuple[Fact, ...]:
     bound = set(declaration.sizes) | _outvotable(declaration)
     found: dict[str, Fact] = {}
     values = [a for a in declaration.arguments if isinstance(a.inner, ValueSpec)]
-    for argument in (*values, *(a for kind in by_kind(declaration.arguments) for a in kind)):
+    for argument in (*values, *(a for kind in by_kind(declaration) for a in kind)):
         for fact in _facts(argument, argument.spec, argument.name, bound):
             found.setdefault(fact.id, fact)
         if declaration.signature.parameters[argument.name].kind in _PACKED:
@@ -73,7 +70,7 @@ def facts(declaration: Declaration) -> tuple[Fact, ...]:
 
 def _outvotable(declaration: Declaration) -> set[str]:
     """Axes that stand in so many tensors that even the first can be the odd one out."""
-    plain, optional, _, _ = by_kind(declaration.arguments)
+    plain, optional, _, _ = by_kind(declaration)
     axes = [
         axis
         for argument in (*plain, *optional)
@@ -145,7 +142,7 @@ def places(declaration: Declaration, *, besides: str | None = None) -> Places:
     """Where each axis gets its size, by the first argument that has it; `besides` is left out
     where another has it too."""
     found: Places = {axis: (axis, None) for axis in declaration.sizes}
-    arguments = [a for kind in by_kind(declaration.arguments) for a in kind]
+    arguments = [a for kind in by_kind(declaration) for a in kind]
     arguments.sort(key=lambda argument: argument.name == besides)
     for argument in arguments:
         items = "" if isinstance(argument.inner, TensorSpec | UnionSpec) else "[0]"

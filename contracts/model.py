@@ -35,7 +35,7 @@ from .spec import (
 _VARIADIC_KINDS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Argument:
     """One checked parameter. `*args` and `**kwargs` are containers of what they hold."""
 
@@ -44,32 +44,32 @@ class Argument:
     factory: bool = False
     """The default is a dataclass's marker for a default factory: it counts as absent."""
 
-    @property
+    @functools.cached_property
     def inner(self) -> Spec:
         """The spec of a value that is not None."""
         return self.spec.inner if isinstance(self.spec, OptionalSpec) else self.spec
 
-    @property
+    @functools.cached_property
     def optional(self) -> bool:
         return isinstance(self.spec, OptionalSpec)
 
-    @property
+    @functools.cached_property
     def holds_tensors(self) -> bool:
         return next(tensor_specs(self.spec), None) is not None
 
-    @property
+    @functools.cached_property
     def is_tensor(self) -> bool:
         """Whether the value, where there is one, is a single tensor."""
         branches = self.inner.branches if isinstance(self.inner, UnionSpec) else (self.inner,)
         return all(isinstance(branch, TensorSpec) for branch in branches)
 
-    @property
+    @functools.cached_property
     def is_size(self) -> bool:
         """An int that is always there: an axis of the same name is this number."""
         return isinstance(self.spec, ValueSpec) and self.spec.hint is int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Declaration:
     """Everything that a contract says, resolved and frozen."""
 

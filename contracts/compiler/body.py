@@ -16,7 +16,6 @@ from ..binding import (
     broadcast_variadics,
     by_kind,
     computed_names,
-    has_computed,
 )
 from ..expressions import Binary
 from ..kinds import Kinds
@@ -287,7 +286,7 @@ class Body(Code):
 
     def computed(self, spec: Spec, x: str, key: str) -> None:
         """The computed axes of a value whose other axes hold."""
-        if key in self.alike or not any(has_computed(tensor) for tensor in tensor_specs(spec)):
+        if key in self.alike or not any(tensor.shape.has_computed for tensor in tensor_specs(spec)):
             return
         match spec:
             case TensorSpec():
@@ -333,7 +332,7 @@ class Body(Code):
         declaration = self.declaration
         for axis in sorted(declaration.sizes):
             self.variables[axis] = axis
-        plain, optional, containers, unions = by_kind(declaration.arguments)
+        plain, optional, containers, unions = by_kind(declaration)
         for argument in declaration.arguments:
             if isinstance(argument.inner, ValueSpec):
                 self.spec(argument.spec, argument.name, argument.name)

@@ -119,7 +119,8 @@ def _likely(conditions: Sequence[Node], value: int) -> set[int]:
     """Sizes at which such conditions begin to hold: beside the size itself and the constants, and
     at multiples of what sizes are divided by."""
     nodes = [node for condition in conditions for node in walk(condition)]
-    numbers = {node.value for node in nodes if isinstance(node, Const) and _is_size(node.value)}
+    constants = [node.value for node in nodes if isinstance(node, Const)]
+    numbers = {n for n in constants if isinstance(n, int) and not isinstance(n, bool)}
     steps = {1, *(number for number in numbers if number > 0)}
     steps.add(math.lcm(*steps))
     powers = {1 << max(value, 1).bit_length() + shift for shift in (-1, 0)}
@@ -130,6 +131,3 @@ def _likely(conditions: Sequence[Node], value: int) -> set[int]:
         for shift in (-1, 0, 1)
     }
 
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

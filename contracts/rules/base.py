@@ -89,8 +89,9 @@ class Rule:
         fix: one line of Python that mends the call. `{name}` gives an axis or scalar argument,
             and in expression rules over one axis `{nearest}` gives the closest larger size that
             is legal and `{extra}` how much larger that is.
-        note: background for the documentation.
-        upstream: patterns of messages by which other libraries report the same fault.
+        note: the situation in which it happens, for the catalogue.
+        upstream: messages by which other libraries report the same fault; `(.+?)` stands for what
+            varies in them, everything else is literal.
     """
 
     id: str = ""
