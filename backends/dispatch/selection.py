@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -14,12 +14,13 @@ from contracts import Contract, ContractDefinitionError, tracing
 from contracts.tensors import describe
 
 from .errors import BackendWarning, NoBackendError, Reason
-from .narrowing import DIRECT, LIBRARY, tensor_arguments
+from .narrowing import DIRECT, LIBRARY, is_transformed, tensor_arguments
 from .registry import REFERENCE, Backend
 from .setting import Key, demand_on, target_of, thread
 from .target import Target
 
 Inner = Callable[..., Any]
+F = TypeVar("F", bound=Callable[..., Any])
 is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 
 
@@ -35,6 +36,18 @@ def with_numbers(arguments: Sequence[Any]) -> list[Any]:
     """The arguments with numbers for the symbolic sizes of fakes: a message can print them."""
     with unset_fake_temporarily():
         return [tracing.concrete(value) for value in arguments]
+
+
+def constant_of_trace(function: F) -> F:
+    """What torch.compiler.assume_constant_result does, which would import Dynamo, and Triton."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@constant_of_trace
+def transformed_in_trace() -> bool:
+    """Whether the code that is being traced stands within a functorch transform."""
+    return is_transformed()
 
 
 class Entry(NamedTuple):
@@ -118,11 +131,14 @@ class Selection:
     def choose_in_trace(self, backend: str | None, arguments: tuple[Any, ...]) -> Inner:
         """The choice while torch.compile traces, by metadata; pointer rules act at run time.
 
-        A demanded backend is taken at its word here: the library op refuses the call.
+        A demanded backend is taken at its word here: the library op refuses the call. Within a
+        functorch transform the reference is traced through, as it is run in an eager call.
         """
         if backend is None and thread.setting is not None:
             backend = thread.setting.demand.of(self.op)
         chosen = backend
+        if chosen in (None, REFERENCE) and transformed_in_trace():
+            return self.reference
         if chosen is None:
             chosen = REFERENCE
             for name in self.names_for_trace(self.device(arguments)):
@@ -137,6 +153,7 @@ class Selection:
         """The backends that a device can serve, best first, as a constant of a trace: reading
         devices and importing modules cannot be traced."""
 
+        @constant_of_trace
         def names(device: torch.device) -> tuple[str, ...]:
             target = target_of(device)
             return tuple(
@@ -146,8 +163,6 @@ class Selection:
                 and candidate.load() is None
             )
 
-        # What torch.compiler.assume_constant_result does, which would import Dynamo, and Triton.
-        names._dynamo_marked_constant = True  # type: ignore[attr-defined]
         return names
 
     # -- the slow path

@@ -250,6 +250,20 @@ def test_a_wrong_call_is_refused_on_a_warm_graph(compiler: str) -> None:
     compiled(*qkv, cos, sin)
 
 
+@pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
+def test_transforms_within_a_graph(compiler: str) -> None:
+    tensors = inputs()
+
+    def gradient(x: Tensor, *others: Tensor) -> Tensor:
+        return torch.func.grad(lambda x: pack(x, *others)[0].float().square().sum())(x)
+
+    compiled = torch.compile(gradient, fullgraph=True, backend=compiler)
+    assert same_bits(compiled(*tensors), gradient(*tensors))
+    batched = [torch.stack((x, x)) for x in tensors]
+    mapped = torch.compile(torch.vmap(pack), fullgraph=True, backend=compiler)
+    assert same_bits(mapped(*batched)[0][1], pack(*tensors)[0])
+
+
 def test_a_demand_that_cannot_be_met_is_refused_in_a_graph() -> None:
     compiled = torch.compile(
         lambda *x: pack(*x, backend="cutlass"), fullgraph=True, backend="eager"
