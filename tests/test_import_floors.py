@@ -56,6 +56,7 @@ LATE_IMPORTS = (
     "beartype.door",
     "contracts.testing.solver",  # `.example()`: documentation and tests only
     "contracts.testing.parity",  # a pytest plugin must not load torch at start-up
+    "contracts.testing.subjects",
     "contracts.testing.verdict",
     "pytest",
     "torch._dynamo.exc",  # private: a release without it loses the traced error's type only

@@ -41,8 +41,10 @@ from contracts.spec import (  # noqa: E402
     UnionSpec,
     ValueSpec,
 )
-from contracts.testing.suite import Suite, generate  # noqa: E402
-from contracts.testing.verdict import Subject, Trial  # noqa: E402
+from contracts.testing.cases import Case, Suite  # noqa: E402
+from contracts.testing.subjects import Subject  # noqa: E402
+from contracts.testing.suite import generate  # noqa: E402
+from contracts.testing.verdict import Trial  # noqa: E402
 
 STRANGER = ValueSpec("str", str, (str,))
 """A type that no argument of the contracts here has."""
@@ -204,7 +206,8 @@ def _rewritten(spec: Spec, label: str, wanted: str, change: Change) -> Spec:
 def noticed(mutant: Mutant, suite: Suite) -> bool:
     """Whether some test of the original contract fails against the mutant."""
     subject = Subject(Contract(mutant.declaration), {})
-    about, others = [], []
+    about: list[Case] = []
+    others: list[Case] = []
     for case in suite.cases:
         (about if case.breaks in (mutant.demand, None) else others).append(case)
     # A dropped demand shows in a call that breaks it, an inverted one in any legal call.

@@ -17,8 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ..errors import Violation
 from ..explain import contents_rules, violations, violations_of_contents
 from ..model import Declaration
+from ..testing.cases import Case
 from ..testing.plans import Plan, source_of
-from ..testing.suite import Case, generate
+from ..testing.suite import generate
 from .entry import Fix
 
 CANDIDATES = 3

@@ -11,17 +11,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .cases import Case, Defect, Suite
     from .comparing import Comparison, compare
     from .parity import Tolerance, assert_parity, conformance
     from .strategies import broken_calls, calls
-    from .suite import Case, Defect, Suite, generate
+    from .suite import generate
     from .verdict import assert_contract
 else:
     _HOMES = {
-        "Case": "suite",
+        "Case": "cases",
         "Comparison": "comparing",
-        "Defect": "suite",
-        "Suite": "suite",
+        "Defect": "cases",
+        "Suite": "cases",
         "Tolerance": "parity",
         "assert_contract": "verdict",
         "assert_parity": "parity",

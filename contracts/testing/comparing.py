@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .verdict import Trial, subject
+from .cases import Case
+from .subjects import subject
+from .verdict import Trial, trials
 
 
 @dataclass(frozen=True)
@@ -95,14 +97,14 @@ def compare(
         The calls that one accepts and the other refuses, with the rule. Print it.
     """
     tested = subject(function, given)
-    trials = [trial for trial in tested.trials() if hasattr(trial.case, "plan")]
+    calls = [trial for trial in trials(tested) if isinstance(trial.case, Case)]
     disagreements = []
-    for trial in trials:
+    for trial in calls:
         refusal = _refusal(validator, trial.arguments)
         if (refusal is None) is not trial.legal:
             disagreements.append(Disagreement(trial, refusal))
     name = getattr(validator, "__name__", repr(validator))
-    return Comparison(name, tested.contract.name, len(trials), tuple(disagreements))
+    return Comparison(name, tested.contract.name, len(calls), tuple(disagreements))
 
 
 def _refusal(validator: Callable[..., Any], arguments: Mapping[str, Any]) -> str | None:

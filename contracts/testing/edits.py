@@ -27,9 +27,10 @@ from ..spec import (
     tensor_specs,
 )
 from ..tensors import dtype_name
-from .plans import Path, Plan, TensorPlan, can_fake, has_device
-from .problem import PREFERRED_DTYPES
+from .making import PREFERRED_DTYPES
+from .plans import Path, Plan, can_fake, has_device
 from .samples import STRANGERS, strangers
+from .tensor_plans import TensorPlan
 
 DTYPES = (
     *PREFERRED_DTYPES,

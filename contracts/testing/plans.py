@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import inspect
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,130 +15,13 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ..tensors import dtype_name
+from .tensor_plans import TensorPlan
 
 MEMORY_LIMIT = 2**28
 """Bytes beyond which a call is built of fake tensors."""
 
 Path = tuple[str | int, ...]
 """Where a value stands in a call: an argument's name, then an index or key per container."""
-
-
-@dataclass(frozen=True)
-class TensorPlan:
-    """One tensor. Without `strides` it is dense and row-major.
-
-    `offset` counts elements from an aligned address. `shares` names an argument in whose memory
-    this tensor begins.
-    """
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    device: str = "cpu"
-    strides: tuple[int, ...] | None = None
-    offset: int = 0
-    shares: str | None = None
-    requires_grad: bool = False
-    fill: float | str = 0
-    """What every element is; `"rising"` counts them up from 0, `"falling"` down to 0."""
-    kind: type[torch.Tensor] = torch.Tensor
-    negative: bool = False
-    """A lazy negative view: its memory holds the negated values."""
-
-    @property
-    def numel(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def extent(self) -> int:
-        """Elements from the aligned address to past the last one."""
-        if self.strides is None or not self.numel:
-            return self.offset + self.numel
-        reach = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
-        return self.offset + reach + 1
-
-    @property
-    def nbytes(self) -> int:
-        return self.extent * self.dtype.itemsize
-
-    def build(self, owner: torch.Tensor | None, *, filled: bool = True) -> torch.Tensor:
-        """The tensor itself; `owner` is the tensor it shares memory with."""
-        if owner is not None:
-            begin = owner.flatten().view(torch.uint8)[: self.nbytes]
-            return self._finish(begin.view(self.dtype).view(self.shape))
-        dense = self.strides is None and not self.offset
-        shape = self.shape if dense else (self.extent,)
-        memory = torch.empty(shape, dtype=self.dtype, device=self.device)
-        if isinstance(self.fill, str):
-            counted = torch.arange(memory.numel()).view(shape)
-            memory.copy_(
-                counted if self.fill == "rising" else counted.flatten().flip(0).view(shape)
-            )
-        elif filled:
-            memory.fill_(self.fill)
-        if not dense:
-            memory = memory.as_strided(self.shape, self.dense_strides(), self.offset)
-        return self._finish(memory)
-
-    def imagine(self) -> torch.Tensor:
-        """A tensor without memory, inside an active FakeTensorMode."""
-        x = torch.empty_strided(
-            self.shape, self.dense_strides(), dtype=self.dtype, device=self.device
-        )
-        return self._finish(x)
-
-    def _finish(self, x: torch.Tensor) -> torch.Tensor:
-        if self.negative:
-            x = torch._neg_view(x)
-        if issubclass(self.kind, torch.nn.Parameter):
-            return torch.nn.Parameter(x, requires_grad=self.requires_grad)
-        if self.kind is not torch.Tensor:
-            x = x.as_subclass(self.kind)
-        return x.requires_grad_() if self.requires_grad else x
-
-    def dense_strides(self) -> tuple[int, ...]:
-        if self.strides is not None:
-            return self.strides
-        sizes = [max(1, size) for size in self.shape]  # as torch does where there is nothing
-        return tuple(math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
-
-    def source(self, *, fake: bool = False) -> str:
-        """Python that makes this tensor."""
-        options = f"dtype={self.dtype}"
-        if self.device != "cpu":
-            options += f', device="{self.device}"'
-        if fake:
-            text = f"torch.empty_strided({self.shape}, {self.dense_strides()}, {options})"
-        elif self.shares is not None:
-            text = (
-                f"{self.shares}.flatten().view(torch.uint8)[:{self.nbytes}]"
-                f".view({self.dtype}).view({self.shape})"
-            )
-        elif self.strides is None and not self.offset:
-            text = self._filled(self.shape, options)
-        else:
-            memory = self._filled((self.extent,), options)
-            text = f"{memory}.as_strided({self.shape}, {self.dense_strides()}, {self.offset})"
-        if self.negative:
-            text = f"torch._neg_view({text})"
-        if issubclass(self.kind, torch.nn.Parameter):
-            return f"torch.nn.Parameter({text}, requires_grad={self.requires_grad})"
-        if self.kind is not torch.Tensor:
-            text += f".as_subclass({self.kind.__name__})"
-        return f"{text}.requires_grad_()" if self.requires_grad else text
-
-    def _filled(self, shape: tuple[int, ...], options: str) -> str:
-        if self.fill == 0:
-            return f"torch.zeros({shape}, {options})"
-        if isinstance(self.fill, str):
-            turned = "" if self.fill == "rising" else ".flip(0)"
-            return f"torch.arange({math.prod(shape)}){turned}.to({self.dtype}).view({shape})"
-        fill = repr(self.fill) if math.isfinite(self.fill) else f'float("{self.fill}")'
-        return f"torch.full({shape}, {fill}, {options})"
-
-    def describe(self) -> str:
-        """Metadata in brief: `bfloat16[2, 8, 64]`."""
-        return f"{dtype_name(self.dtype)}{list(self.shape)}"
 
 
 @dataclass(frozen=True)
@@ -153,12 +35,6 @@ class Plan:
     def tensors(self) -> Iterator[tuple[Path, TensorPlan]]:
         for name, value in self.values.items():
             yield from _tensors(value, (name,))
-
-    def at(self, path: Path) -> Any:
-        value: Any = self.values
-        for key in path:
-            value = value[key]
-        return value
 
     def put(self, path: Path, value: Any) -> Plan:
         """The same call with another value at one place."""

@@ -62,18 +62,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if (marker := _marker(metafunc, CONTRACT, CONTRACT_CASE, "fn")) is not None:
-        from .verdict import subject
+        from .subjects import subject
+        from .verdict import trials
 
         tested = subject(marker.kwargs["fn"], marker.kwargs.get("given"))
         tested.declare()
-        trials = list(tested.trials())
-        metafunc.parametrize(CONTRACT_CASE, trials, ids=[trial.id for trial in trials])
+        cases = list(trials(tested))
+        metafunc.parametrize(CONTRACT_CASE, cases, ids=[case.id for case in cases])
     if (marker := _marker(metafunc, PARITY, PARITY_CASE, "op")) is not None:
         from .parity import op_cases
 
         backend = metafunc.config.getoption("--contract-backend")
-        cases = list(op_cases(marker.kwargs["op"]).trials(backend))
-        metafunc.parametrize(PARITY_CASE, cases, ids=[case.id for case in cases])
+        compared = list(op_cases(marker.kwargs["op"]).trials(backend))
+        metafunc.parametrize(PARITY_CASE, compared, ids=[case.id for case in compared])
 
 
 def _marker(metafunc: pytest.Metafunc, name: str, fixture: str, subject: str) -> pytest.Mark | None:

@@ -4,65 +4,31 @@ expression rules and computed axes the conditions, and a solution becomes a plan
 
 from __future__ import annotations
 
-import functools
 import inspect
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-import torch
-
 from .. import expressions
-from ..axes import Anonymous, Axis, Computed, Fixed, Named, Variadic
-from ..expressions import Binary, Incomputable, Logical, Node, Unary, Unbound
+from ..axes import Anonymous, Axis, Computed, Named, Variadic
+from ..expressions import Incomputable, Logical, Node, Unary, Unbound
 from ..model import Argument, Declaration
 from ..rules.base import Rule
 from ..rules.custom import Custom
 from ..rules.expression import Expression, When
-from ..rules.tensor import Device, Dtype, SameDtype
-from ..spec import (
-    AnySpec,
-    ItemsSpec,
-    OptionalSpec,
-    Spec,
-    TensorSpec,
-    TupleSpec,
-    UnionSpec,
-    ValueSpec,
-    tensor_specs,
-)
+from ..spec import AnySpec, ValueSpec, tensor_specs
 from . import samples
-from .plans import Plan, TensorPlan
-from .search import Condition, constants, expression, solve
+from .forms import Form
+from .making import Maker
+from .plans import Plan
+from .search import Condition, expression, solve
+from .suggestions import constants
 
 SMALL = (2, 3, 4, 5)
-PREFERRED_DTYPES = (
-    *(torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32),
-    *(torch.bool, torch.uint8, torch.complex64, torch.float64),
-)
 SHAPES: tuple[tuple[int, ...], ...] = (
     *((2,), (), (2, 3), (1,), (0,), (1, 1), (2, 3, 4), (2, 1, 2, 3)),
 )
 """What a variadic axis may stand for, in order of preference."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """What a call looks like before it has sizes."""
-
-    absent: frozenset[str] = frozenset()
-    """Optional arguments that are None."""
-    length: int = 2
-    """Items in each container."""
-    branch: int = 0
-    """Which branch of every union; the last one where there are fewer."""
-    ones: bool = False
-    """Axes that may broadcast have size 1."""
-    dtype: torch.dtype | None = None
-    """The dtype of every tensor that may have it."""
-    device: str | None = None
-    """The device of every tensor, where it is not what the rules say."""
 
 
 class Problem:
@@ -74,7 +40,8 @@ class Problem:
         self.declaration = declaration
         self.form = form
         self.given = dict(given or {})
-        self.nodes = [node for rule in declaration.rules for node in _nodes(rule)]
+        self.maker = Maker(declaration, form, self.given)
+        self.nodes = [node for rule in declaration.rules for node in rule_nodes(rule)]
         self.nodes += [
             axis.expression
             for argument in declaration.arguments
@@ -105,7 +72,7 @@ class Problem:
         else:
             # Rules may ask whether it is there, and how long it is.
             self.fixed[name] = (0,) * self.form.length
-            for tensor, label in self._present(spec, name):
+            for tensor, label in self.form.tensors(spec, name):
                 for index, axis in enumerate(tensor.shape.axes):
                     self._add_axis(axis, f"{label}:{index}")
 
@@ -176,22 +143,6 @@ class Problem:
         default = self._parameter(argument).default
         return None if default is inspect.Parameter.empty or argument.factory else default
 
-    def _present(self, spec: Spec, label: str) -> Iterator[tuple[TensorSpec, str]]:
-        """The tensors of a value in this form; the items of a container are alike."""
-        match spec:
-            case TensorSpec():
-                yield spec, label
-            case OptionalSpec(inner=inner):
-                yield from self._present(inner, label)
-            case UnionSpec(branches=branches):
-                branch = branches[min(self.form.branch, len(branches) - 1)]
-                yield from self._present(branch, label)
-            case ItemsSpec(item=item) if self.form.length:
-                yield from self._present(item, f"{label}[]")
-            case TupleSpec(items=items):
-                for index, item in enumerate(items):
-                    yield from self._present(item, f"{label}[{index}]")
-
     # -- conditions
 
     def conditions(self, broken: Rule | None = None) -> list[Condition]:
@@ -201,7 +152,7 @@ class Problem:
             self._computable(axis)
             for name in self.declaration.names.tensors
             if name not in self.form.absent
-            for tensor, _ in self._present(self.declaration.argument(name).inner, name)
+            for tensor, _ in self.form.tensors(self.declaration.argument(name).inner, name)
             for axis in tensor.shape.axes
             if isinstance(axis, Computed)
             and spared.isdisjoint(expressions.value_names(axis.expression))
@@ -275,7 +226,7 @@ class Problem:
             if name in self.form.absent:
                 continue
             if name in self.declaration.names.tensors and name not in self.domains:
-                for tensor, label in self._present(self.declaration.argument(name).inner, name):
+                for tensor, label in self.form.tensors(self.declaration.argument(name).inner, name):
                     for index, axis in enumerate(tensor.shape.axes):
                         found |= _axis_names(axis, f"{label}:{index}")
             else:
@@ -284,20 +235,9 @@ class Problem:
 
     def _with_tensors(self, names: frozenset[str], env: Mapping[str, Any]) -> dict[str, Any]:
         """`env` with tensors of no memory in place of those names."""
-        shadows = {
-            name: self._value(self.declaration.argument(name).inner, name, name, env)
-            for name in names & self.declaration.names.single
-            if name not in self.form.absent
-        }
-        return {
-            **env,
-            **{
-                name: torch.empty_strided(
-                    shadow.shape, shadow.dense_strides(), dtype=shadow.dtype, device="meta"
-                )
-                for name, shadow in shadows.items()
-            },
-        }
+        single = names & self.declaration.names.single - self.form.absent
+        shadows = {name: replace(self.maker.tensor(name, env), device="meta") for name in single}
+        return {**env, **{name: shadow.build(None) for name, shadow in shadows.items()}}
 
     # -- solutions
 
@@ -321,116 +261,19 @@ class Problem:
         }
         extra = [condition for node in also if (condition := self.condition(node)) is not None]
         found = solve(domains, [*self.conditions(broken), *extra], {**self.fixed, **fixed})
-        return None if found is None else self.plan(found)
-
-    def plan(self, env: Mapping[str, Any]) -> Plan:
-        """The call that a solution describes."""
-        values = {
-            argument.name: self._argument(argument, env) for argument in self.declaration.arguments
-        }
-        sizes = {name: env[name] for name in self.domains if name in env}
-        return Plan(values, sizes)
-
-    def _argument(self, argument: Argument, env: Mapping[str, Any]) -> Any:
-        name = argument.name
-        if name in self.form.absent:
+        if found is None:
             return None
-        if name in self.given or isinstance(argument.inner, ValueSpec | AnySpec):
-            return env.get(name)
-        return self._value(argument.inner, name, name, env)
-
-    def _value(self, spec: Spec, argument: str, label: str, env: Mapping[str, Any]) -> Any:
-        match spec:
-            case TensorSpec():
-                return TensorPlan(
-                    shape=self._shape(spec, label, env),
-                    dtype=self.dtype(argument, spec),
-                    device=self.device(argument),
-                    kind=spec.array_type,
-                )
-            case OptionalSpec(inner=inner):
-                return self._value(inner, argument, label, env)
-            case UnionSpec(branches=branches):
-                branch = branches[min(self.form.branch, len(branches) - 1)]
-                return self._value(branch, argument, label, env)
-            case ItemsSpec(container=container, item=item, key=key):
-                items = [
-                    self._value(item, argument, f"{label}[]", env) for _ in range(self.form.length)
-                ]
-                if hasattr(container, "keys"):
-                    return dict(zip(_keys(key, len(items)), items, strict=True))
-                return tuple(items) if container is tuple else items
-            case TupleSpec(items=specs):
-                return tuple(
-                    self._value(item, argument, f"{label}[{index}]", env)
-                    for index, item in enumerate(specs)
-                )
-            case ValueSpec():
-                return samples.sample(spec, argument)
-        return None
-
-    def _shape(self, spec: TensorSpec, label: str, env: Mapping[str, Any]) -> tuple[int, ...]:
-        shape: list[int] = []
-        for index, axis in enumerate(spec.shape.axes):
-            ones = self.form.ones and getattr(axis, "broadcast", False)
-            match axis:
-                case Variadic(name=name):
-                    sizes = env[name or f"{label}:{index}"]
-                    shape += [1] * len(sizes) if ones else sizes
-                case _ if ones:
-                    shape.append(1)
-                case Fixed(size=size):
-                    shape.append(size)
-                case Named(name=name):
-                    shape.append(max(0, env[name]))
-                case Computed(expression=node):
-                    shape.append(_loosely(node, env))
-                case Anonymous():
-                    shape.append(env[f"{label}:{index}"])
-        return tuple(shape)
-
-    def dtype(self, argument: str, spec: TensorSpec) -> torch.dtype:
-        """What the annotation, `dtype` and `same_dtype` rules leave, in order of preference."""
-        allowed = self.allowed_dtypes(argument, spec)
-        if self.form.dtype in allowed:
-            return self.form.dtype
-        return next((dtype for dtype in PREFERRED_DTYPES if dtype in allowed), allowed[0])
-
-    @functools.cache  # noqa: B019 - a problem lives as long as its solutions
-    def allowed_dtypes(self, argument: str, spec: TensorSpec) -> tuple[torch.dtype, ...]:
-        allowed = self._own_dtypes(argument, spec)
-        for rule in self.declaration.rules:
-            if isinstance(rule, SameDtype) and argument in rule.names:
-                for name in rule.names:
-                    for tensor in tensor_specs(self.declaration.argument(name).spec):
-                        shared = self._own_dtypes(name, tensor)
-                        allowed = tuple(dtype for dtype in allowed if dtype in shared) or allowed
-        return allowed
-
-    def _own_dtypes(self, argument: str, spec: TensorSpec) -> tuple[torch.dtype, ...]:
-        allowed = PREFERRED_DTYPES if spec.dtypes is None else spec.dtypes
-        for rule in self.declaration.rules:
-            if isinstance(rule, Dtype) and argument in rule.names:
-                both = tuple(dtype for dtype in rule.dtypes if dtype in allowed)
-                allowed = both or (rule.dtypes if spec.dtypes is None else allowed)
-        return allowed
-
-    def device(self, argument: str) -> str:
-        if self.form.device is not None:
-            return self.form.device
-        for rule in self.declaration.rules:
-            if isinstance(rule, Device) and argument in rule.names:
-                return str(rule.device)
-        return "cpu"
+        return self.maker.plan(found, {name: found[name] for name in self.domains})
 
 
-def _nodes(rule: Rule) -> Iterator[Node]:
+def rule_nodes(rule: Rule) -> Iterator[Node]:
+    """The expressions of a rule, that of its condition included."""
     match rule:
         case Expression(node=node):
             yield node
         case When(condition=condition, rule=inner):
             yield condition.node
-            yield from _nodes(inner)
+            yield from rule_nodes(inner)
 
 
 def _axis_names(axis: Axis, hidden: str) -> frozenset[str]:
@@ -444,32 +287,3 @@ def _axis_names(axis: Axis, hidden: str) -> frozenset[str]:
         case Anonymous():
             return frozenset({hidden})
     return frozenset()
-
-
-def _keys(spec: Spec, count: int) -> list[Any]:
-    names = [f"item{index}" for index in range(count)]
-    if not isinstance(spec, ValueSpec) or samples.fits(spec, "item0"):
-        return names
-    fitting = [value for value in (*range(count), *samples.SAMPLES) if samples.fits(spec, value)]
-    hashable = [value for value in fitting if getattr(value, "__hash__", None) is not None]
-    return hashable[:count] if len(hashable) >= count else [samples.sample(spec, "key")] * count
-
-
-def _loosely(node: Node, env: Mapping[str, Any]) -> int:
-    """A computed size; where it leaves something over, rounded down, since nobody will judge it."""
-    for candidate in (node, _floored(node)):
-        try:
-            size = expressions.evaluate(candidate, env)
-        except (Incomputable, Unbound):
-            continue
-        if isinstance(size, int | float) and math.isfinite(size):
-            return max(0, int(size))
-    return 1
-
-
-def _floored(node: Node) -> Node:
-    match node:
-        case Binary(operator=operator, left=left, right=right):
-            exact = "//" if operator == "/" else operator
-            return Binary(exact, _floored(left), _floored(right))
-    return node

@@ -13,8 +13,10 @@ from ..rules.base import Rule
 from ..rules.expression import When
 from ..rules.tensor import Device
 from ..spec import tensor_specs
+from .forms import Form, presences
+from .making import PREFERRED_DTYPES
 from .plans import Plan
-from .problem import PREFERRED_DTYPES, Form, Problem
+from .problem import Problem
 from .search import Exhausted
 
 
@@ -35,22 +37,6 @@ def example(declaration: Declaration, sizes: Mapping[str, Any]) -> dict[str, Any
             return plan.build()
     wanted = ", ".join(f"{name}={size}" for name, size in sizes.items())
     raise ValueError(f"no legal call of {declaration.name} was found{wanted and f' with {wanted}'}")
-
-
-def presences(declaration: Declaration) -> Iterator[Form]:
-    """Which optional arguments are given: none, all, each one alone, all but each one."""
-    optional = [argument.name for argument in declaration.arguments if argument.optional]
-    everything = frozenset(optional)
-    seen: set[frozenset[str]] = set()
-    for absent in (
-        everything,
-        frozenset[str](),
-        *(everything - {name} for name in optional),
-        *(frozenset({name}) for name in optional),
-    ):
-        if absent not in seen:
-            seen.add(absent)
-            yield Form(absent=absent)
 
 
 def legal(

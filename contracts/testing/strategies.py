@@ -17,11 +17,14 @@ from ..facts import facts
 from ..model import Declaration
 from ..rules.base import Rule
 from ..spec import ItemsSpec, UnionSpec, tensor_specs
+from .cases import Case
 from .edits import edits, layouts
+from .forms import Form, presences
+from .making import PREFERRED_DTYPES
 from .plans import Plan
-from .problem import PREFERRED_DTYPES, Form, Problem
-from .solver import attempt, broken_by, presences
-from .suite import Case, generate
+from .problem import Problem
+from .solver import attempt, broken_by
+from .suite import generate
 
 LARGEST = 12
 """Sizes that no rule mentions are drawn up to this."""

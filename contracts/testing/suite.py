@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Any
 
 from ..explain import contents_rules
-from ..facts import facts
 from ..model import Declaration
 from ..rules.base import Rule
 from ..rules.custom import Custom
@@ -20,12 +19,16 @@ from ..rules.expression import Expression, When
 from ..rules.tensor import Device
 from ..spec import ItemsSpec, UnionSpec, tensor_specs
 from ..tensors import dtype_name
+from .cases import Case, Defect, Suite, declared
+from .defects import unsatisfiable, why_never
 from .edits import HARMLESS, edits
 from .filling import settled, unsettled
+from .forms import Form, presences
+from .making import PREFERRED_DTYPES
 from .plans import Plan
-from .problem import PREFERRED_DTYPES, Form, Problem
-from .search import edges
-from .solver import attempt, broken_by, judged, presences
+from .problem import Problem, rule_nodes
+from .solver import attempt, broken_by, judged
+from .suggestions import edges
 
 LONGEST = 16
 """Items in a container, at most."""
@@ -34,66 +37,6 @@ PER_RULE = 8
 """Broken calls of one expression rule that a suite keeps."""
 SPARE_BASES = 24
 """Legal calls whose edits are tried for what those of the first ones did not break."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One generated call, and the one rule it breaks; None for a legal call."""
-
-    text: str
-    plan: Plan
-    breaks: str | None = None
-    besides: frozenset[str] = frozenset()
-    """Device rules that it breaks as well, because this machine lacks the device."""
-    contents: bool = False
-    """The rule is one on contents: only modes that read them refuse the call."""
-
-    @property
-    def id(self) -> str:
-        return (
-            f"legal: {self.text}" if self.breaks is None else f"{self.breaks} broken: {self.text}"
-        )
-
-
-@dataclass(frozen=True)
-class Defect:
-    """What is wrong with a contract itself; `rule` is None where it is about the whole."""
-
-    rule: str | None
-    reason: str
-
-    @property
-    def text(self) -> str:
-        return self.reason
-
-    @property
-    def id(self) -> str:
-        return f"defect: {self.rule or 'no legal call'}"
-
-
-@dataclass(frozen=True)
-class Suite:
-    """What a contract says about itself, as tests."""
-
-    declaration: Declaration
-    cases: tuple[Case, ...]
-    defects: tuple[Defect, ...]
-
-    @property
-    def legal(self) -> tuple[Case, ...]:
-        return tuple(case for case in self.cases if case.breaks is None)
-
-    @property
-    def broken(self) -> tuple[Case, ...]:
-        return tuple(case for case in self.cases if case.breaks is not None)
-
-
-def declared(declaration: Declaration) -> tuple[str, ...]:
-    """The ids of every rule and every fact of an annotation, as violations carry them."""
-    return (
-        *(fact.id for fact in facts(declaration)),
-        *(rule.id for rule in declaration.rules),
-    )
 
 
 def generate(declaration: Declaration, given: Mapping[str, Any] | None = None) -> Suite:
@@ -113,7 +56,7 @@ class _Generator:
     def run(self) -> Suite:
         bases = self.bases()
         if not self.legal:
-            return Suite(self.declaration, (), (self.unsatisfiable(),))
+            return Suite(self.declaration, (), (unsatisfiable(self.declaration, self.given),))
         fullest = max(bases, key=lambda base: len(base[0].domains))
         barest = min(bases, key=lambda base: len(base[0].domains))
         self.forms(fullest[0].form)
@@ -231,7 +174,7 @@ class _Generator:
                 if plan is not None:
                     self.record(plan, f"{_axis(name)}={value}", kind="size", legal=True)
         for rule in self.declaration.rules:
-            for node in _nodes(rule):
+            for node in rule_nodes(rule):
                 for edge in edges(node):
                     for broken in (None, rule):
                         plan = attempt(problem, prefer=near, broken=broken, also=[edge])
@@ -365,50 +308,7 @@ class _Generator:
         missing = self.missing()
         for id in declared(self.declaration):
             if id in missing:
-                yield Defect(id, self.why(id))
-
-    def why(self, id: str) -> str:
-        rule = next((rule for rule in self.declaration.rules if rule.id == id), None)
-        if rule is not None:
-            alone = replace(self.declaration, rules=(rule,))
-            plan = attempt(Problem(alone, Form(), self.given), broken=rule)
-            if plan is not None:
-                ids = broken_by(self.declaration, plan, self.given)
-                self.together.setdefault(id, set()).update([ids - {id}] if id in ids else [])
-        seen = self.together.get(id)
-        if not seen and rule is not None and rule.values:
-            return f"no contents were found that break {id} alone"
-        if not seen:
-            return f"{id} can never be broken: what else the contract demands implies it"
-        always = frozenset.intersection(*seen)
-        fewest = min(seen, key=len)
-        others = ", ".join(sorted(always or fewest))
-        if always:
-            return f"{id} is never broken alone: whatever breaks it breaks {others} too"
-        return f"no call was found that breaks {id} alone; the closest also breaks {others}"
-
-    def unsatisfiable(self) -> Defect:
-        """Which single rules stand in the way of any legal call."""
-        culprits = []
-        for rule in self.declaration.rules:
-            rest = tuple(other for other in self.declaration.rules if other is not rule)
-            relaxed = replace(self.declaration, rules=rest)
-            for form in presences(relaxed):
-                plan = attempt(Problem(relaxed, form, self.given))
-                if plan is not None and not broken_by(relaxed, plan, self.given):
-                    culprits.append(rule.id)
-                    break
-        without = f"; there are some without {' or without '.join(culprits)}" if culprits else ""
-        return Defect(None, f"no legal call of {self.declaration.name} was found{without}")
-
-
-def _nodes(rule: Rule) -> Iterator[Any]:
-    match rule:
-        case Expression(node=node):
-            yield node
-        case When(condition=condition, rule=inner):
-            yield condition.node
-            yield from _nodes(inner)
+                yield Defect(id, why_never(self.declaration, id, self.together, self.given))
 
 
 def _sized(domain: Any) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 from contracts import Contract, contract, custom, dtype
 from contracts.explain import violations
 from contracts.testing import assert_contract, generate
-from contracts.testing.suite import Suite, declared
+from contracts.testing.cases import Suite, declared
 from tests.testing import sample_contracts
 from tests.testing.sample_contracts import SOUND, Layer, conditional, large, on_cuda, stack
 

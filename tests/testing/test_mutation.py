@@ -9,7 +9,7 @@ from torch import Tensor
 from contracts import contract
 from contracts.facts import facts
 from contracts.testing import generate
-from contracts.testing.suite import Suite
+from contracts.testing.cases import Suite
 from tools.mutate import mutants, noticed, repository_contracts
 
 CONTRACTS = repository_contracts()
