@@ -20,6 +20,7 @@ sparse_mla_q8kv8_prefill_fwd.backend(
     rules=[
         aligned(16, "q", "kv", "indices", "out", id="16-byte-rows"),
         "s_kv <= 1 or stride(kv, 0) % 16 == 0",
+        "s_kv <= 1 or stride(kv, 0) < 2**31",
     ],
     needs=["sm == 90", "not interpreter"],
     packages=["triton"],
