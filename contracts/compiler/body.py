@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import expressions
 from ..axes import ANY_SHAPE, Anonymous, Axis, Computed, Fixed, Named, Variadic
@@ -406,9 +407,23 @@ class Body(Code):
             if not rule.pointers:
                 rule.emit(self)
         if pointers:
-            with self.block(f"if not {self.tracing()}:  # a graph has no addresses"):
+            with self.block(f"if not ({self.addressless()}):"):
                 for rule in pointers:
                     rule.emit(self)
+
+    def addressless(self) -> str:
+        """Whether the tensors have no addresses: in a traced graph, and where they are fake.
+
+        One tensor speaks for all: torch does not mix fake tensors with others.
+        """
+        tensors = [argument.name for argument in self.declaration.arguments if argument.is_tensor]
+        sure = [name for name in tensors if not self.conditional(name)]
+        if not tensors:
+            return self.tracing()
+        x = (sure or tensors)[0]
+        plain = self.constant(PLAIN_TYPES, "PLAIN_TYPES")
+        fake = f"{self.isinstance(x, self.constant(FakeTensor, 'FakeTensor'))}"
+        return f"{self.tracing()} or {self.builtin('type')}({x}) not in {plain} and {fake}"
 
     def everything(self) -> None:
         self.arguments()
