@@ -231,8 +231,8 @@ class Judgement:
                     places.setdefault(axis.name, []).append(Binding(size, argument.name, index))
         elected = {}
         for name, (first, *others) in places.items():
-            sizes = {other.size for other in others}
-            if len(others) >= OUTVOTED and len(sizes) == 1 and first.size not in sizes:
+            agreed = all(other.size == others[0].size for other in others)
+            if len(others) >= OUTVOTED and agreed and first.size != others[0].size:
                 elected[name] = others[0]
         return elected
 
