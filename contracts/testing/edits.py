@@ -173,7 +173,7 @@ def _overlaps(plan: Plan) -> Iterator[Edit]:
     single = [(str(path[0]), tensor) for path, tensor in plan.tensors() if len(path) == 1]
     for index, (one, x) in enumerate(single):
         for other, y in single[index + 1 :]:
-            if not (_is_plain(x) and _is_plain(y)):
+            if not (_is_plain(x) and _is_plain(y) and x.device == y.device):
                 continue
             (owner, _), (guest, small) = sorted(
                 ((one, x), (other, y)), key=lambda pair: -pair[1].nbytes
@@ -187,7 +187,8 @@ def _is_plain(tensor: TensorPlan) -> bool:
     """Whether another tensor can be a view of this one's memory."""
     return (
         tensor.numel > 0
-        and tensor.device == "cpu"
+        and tensor.device != "meta"
+        and has_device(tensor.device)
         and tensor.strides is None
         and not tensor.negative
         and not tensor.requires_grad

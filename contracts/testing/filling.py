@@ -16,9 +16,11 @@ from ..expressions import Const
 from ..model import Declaration
 from ..rules.values import Values
 from .plans import Plan
+from .tensor_plans import COUNTS
 
 COMMON: tuple[float | str, ...] = (
-    *(0, 1, -1, 2, 0.5, -2, 1000, -1000, "rising", "falling"),
+    *(0, 1, -1, 2, 0.5, -2, 1000, -1000),
+    *COUNTS,
     *(math.nan, math.inf),
 )
 """Fills to try whatever a rule says, in order of preference."""
@@ -36,7 +38,7 @@ def broken_contents(
 def settled(declaration: Declaration, plan: Plan, given: Mapping[str, Any]) -> Plan | None:
     """The same call with contents that break no rule; None where no fill does."""
     rules = [rule for _, rule in contents_rules(declaration)]
-    if not rules or not plan.has_memory or not broken_contents(declaration, plan, given):
+    if not rules or plan.fake or not broken_contents(declaration, plan, given):
         return plan
     tensors = list(dict.fromkeys(name for rule in rules for name in rule.resolved.tensors))
     for candidate in _fillings(plan, tensors, rules):
@@ -49,7 +51,7 @@ def unsettled(
     declaration: Declaration, plan: Plan, rule: Values, given: Mapping[str, Any]
 ) -> Iterator[tuple[str, Plan]]:
     """The same call with contents that break one rule and no other, and a name for each."""
-    if not plan.has_memory:
+    if plan.fake:
         return
     for name in rule.resolved.tensors:
         for candidate in _fillings(plan, [name], [rule]):

@@ -19,6 +19,7 @@ from ..rules.base import Rule
 from ..spec import ItemsSpec, UnionSpec, tensor_specs
 from .cases import Case
 from .edits import edits, layouts
+from .filling import settled
 from .forms import Form, presences
 from .making import PREFERRED_DTYPES
 from .plans import Plan
@@ -61,7 +62,8 @@ def calls(contract: Contract, *, given: Mapping[str, Any] | None = None) -> st.S
 def broken_calls(
     contract: Contract, *, given: Mapping[str, Any] | None = None
 ) -> st.SearchStrategy[Call]:
-    """Calls that break exactly one rule, `call.breaks`."""
+    """Calls that break exactly one rule, `call.breaks`: any but those on contents, which a call
+    breaks only in the modes that read them."""
     source = _Source(contract.declaration, dict(given or {}))
     return source.broken().map(
         lambda case: Call(contract.declaration, case.plan, breaks=case.breaks)
@@ -96,7 +98,7 @@ class _Source:
         """The suite's broken calls, by the rule they break."""
         found: dict[str, list[Case]] = {}
         for case in generate(self.declaration, self.given).broken:
-            if not case.besides and case.breaks is not None:
+            if not (case.besides or case.contents) and case.breaks is not None:
                 found.setdefault(case.breaks, []).append(case)
         return found
 
@@ -146,7 +148,8 @@ class _Source:
             if plan is None or not self.is_legal(plan):
                 plan = self.solved(self.legal_forms[0], {})
             assert plan is not None
-            return self.laid_out(draw, plan)
+            settled_plan = settled(self.declaration, plan, self.given)
+            return self.laid_out(draw, settled_plan or plan)
 
         return draw_plan()
 

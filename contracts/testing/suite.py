@@ -266,12 +266,12 @@ class _Generator:
         rules = [rule for _, rule in contents_rules(self.declaration)]
         if not rules:
             return
-        for text, case in list(self.legal.items()):
-            plan = settled(self.declaration, case.plan, self.given)
-            if plan is None:
-                del self.legal[text]
-            else:
-                self.legal[text] = replace(case, plan=plan)
+        plans = {
+            text: settled(self.declaration, case.plan, self.given)
+            for text, case in self.legal.items()
+        }
+        if any(plans.values()):
+            self.legal = {text: Case(text, plan) for text, plan in plans.items() if plan}
         for rule in rules:
             for case in self.legal.values():
                 broken = unsettled(self.declaration, case.plan, rule, self.given)

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+
+COUNTS: dict[str, Callable[[int], torch.Tensor]] = {
+    "0, 1, ...": lambda n: torch.arange(n),
+    "1, 2, ...": lambda n: torch.arange(1, n + 1),
+    "..., 1, 0": lambda n: torch.arange(n).flip(0),
+}
+"""Contents of n elements that differ."""
+COUNTED = {
+    "0, 1, ...": "torch.arange({0})",
+    "1, 2, ...": "torch.arange(1, {1})",
+    "..., 1, 0": "torch.arange({0}).flip(0)",
+}
 
 
 @dataclass(frozen=True)
@@ -24,7 +37,7 @@ class TensorPlan:
     shares: str | None = None
     requires_grad: bool = False
     fill: float | str = 0
-    """What every element is; `"rising"` counts them up from 0, `"falling"` down to 0."""
+    """What every element is, or one of `COUNTS`."""
     kind: type[torch.Tensor] = torch.Tensor
     negative: bool = False
     """A lazy negative view: its memory holds the negated values."""
@@ -54,10 +67,7 @@ class TensorPlan:
         shape = self.shape if dense else (self.extent,)
         memory = torch.empty(shape, dtype=self.dtype, device=self.device)
         if isinstance(self.fill, str):
-            counted = torch.arange(memory.numel()).view(shape)
-            memory.copy_(
-                counted if self.fill == "rising" else counted.flatten().flip(0).view(shape)
-            )
+            memory.copy_(COUNTS[self.fill](memory.numel()).view(shape))
         elif filled:
             memory.fill_(self.fill)
         if not dense:
@@ -115,7 +125,7 @@ class TensorPlan:
         if self.fill == 0:
             return f"torch.zeros({shape}, {options})"
         if isinstance(self.fill, str):
-            turned = "" if self.fill == "rising" else ".flip(0)"
-            return f"torch.arange({math.prod(shape)}){turned}.to({self.dtype}).view({shape})"
+            counted = COUNTED[self.fill].format(math.prod(shape), math.prod(shape) + 1)
+            return f"{counted}.to({self.dtype}).view({shape})"
         fill = repr(self.fill) if math.isfinite(self.fill) else f'float("{self.fill}")'
         return f"torch.full({shape}, {fill}, {options})"

@@ -123,7 +123,7 @@ class Trial:
     def _in_debug(self, expected: frozenset[str]) -> Iterator[str]:
         """Where metadata is right, or contents alone are wrong, the mode that reads them."""
         contract, plan = self.subject.contract, self._call.plan
-        if not plan.has_memory or not (self.legal or self._call.contents):
+        if plan.fake or not (self.legal or self._call.contents):
             return
         try:
             enforce.judge(contract, self._values(plan.build()), modes.DEBUG)

@@ -22,6 +22,7 @@ from contracts import (
     same_device,
     same_dtype,
     unit_stride,
+    values,
     when,
 )
 
@@ -137,6 +138,23 @@ def sized(x: Float[Tensor, "q_len {width}"], y: Float[Tensor, "kv_len"], width: 
 def writes(x: Float32[Tensor, "n"], out: Float32[Tensor, "n"], p: torch.nn.Parameter): ...
 
 
+@contract(
+    values("0 <= lengths <= cols", id="lengths-range"),
+    values("isfinite(scale) and scale > 0", id="scale-positive"),
+    values("sorted(offsets)", id="offsets-sorted"),
+    values("unique(slots) and slots >= 0", id="slots-unique"),
+    when("causal", values("lengths > 0", id="lengths-positive")),
+)
+def contents(
+    x: Float32[Tensor, "rows cols"],
+    lengths: Int32[Tensor, "rows"],
+    offsets: Int32[Tensor, "_"],
+    slots: Int[Tensor, "rows"],
+    scale: Float32[Tensor, ""] | None = None,
+    causal: bool = False,
+): ...
+
+
 @contract
 def without_tensors(x: int, y: str): ...
 
@@ -150,6 +168,7 @@ class Layer:
 
 SOUND = (
     *(stack, pair, features, mappings, packed, either, variadic, broadcast, on_cuda, conditional),
-    *(layout, scalars, numeric, large, presence, sized, writes, without_tensors, Layer().forward),
+    *(layout, scalars, numeric, large, presence, sized, writes, contents, without_tensors),
+    Layer().forward,
 )
 """Contracts without a defect."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int32
 from torch import Tensor
 
-from contracts import Contract, contract, custom, dtype
-from contracts.explain import violations
+from contracts import Contract, contract, custom, dtype, values
+from contracts.explain import violations, violations_of_contents
 from contracts.testing import assert_contract, generate
 from contracts.testing.cases import Suite, declared
 from tests.testing import sample_contracts
@@ -180,8 +180,24 @@ def test_printed_code_makes_the_same_call(function) -> None:
     for case in suite_of(function).cases:
         source = case.plan.source(declaration.name, declaration.call_signature)
         exec(source, dict(scope))
-        found = {fault.rule for fault in violations(declaration, seen.pop())}
+        arguments = seen.pop()
+        found = {fault.rule for fault in violations(declaration, arguments)}
+        if case.contents:
+            found = {fault.rule for fault in violations_of_contents(declaration, arguments)}
         assert found == case.besides | ({case.breaks} if case.breaks else set()), source
+
+
+def test_legal_calls_hold_what_rules_on_contents_allow() -> None:
+    @contract(values("0 < lengths <= cols"), values("unique(lengths)", id="unique"))
+    def f(x: Float32[Tensor, "rows cols"], lengths: Int32[Tensor, "rows"]): ...
+
+    suite = suite_of(f)
+    assert all(
+        not violations_of_contents(suite.declaration, case.plan.build()) for case in suite.legal
+    )
+    broken = {case.breaks: case for case in suite.broken if case.contents}
+    assert set(broken) == {"0<lengths<=cols", "unique"}
+    assert f.contract.accepts(**broken["unique"].plan.build())
 
 
 def test_custom_rules_are_searched_for() -> None:
