@@ -181,7 +181,7 @@ class Contract:
         """The verdict on a call given by position, as the generated checks take it."""
         if self.passes(*values):
             return None
-        return explain.error(self.declaration, self.named(values))
+        return tracing.untraced(explain.error)(self.declaration, self.named(values))
 
     def named(self, values: Sequence[Any]) -> dict[str, Any]:
         """Arguments by position, a method's receiver included, as arguments by name."""

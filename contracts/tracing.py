@@ -17,16 +17,21 @@ All take a call in flat form: its tensors, its numbers, and a spelling of how th
 from __future__ import annotations
 
 import functools
+import inspect
+import sys
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch._library.effects import EffectType
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
 from .errors import ContractError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Judge(Protocol):
@@ -67,6 +72,18 @@ def judge_of(handle: str) -> Judge:
             f"declares: import {module} before running it"
         )
     return judge
+
+
+def untraced(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, out of Dynamo's reach: below a frame that it gave up tracing, it tries every
+    function that runs, also one that only makes a message."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return function if dynamo is None else _disabled(function, dynamo)
+
+
+@functools.cache
+def _disabled(function: Callable[..., Any], dynamo: Any) -> Any:
+    return dynamo.disable(function)
 
 
 def refuse(handle: str, values: Sequence[Any]) -> None:
@@ -252,13 +269,11 @@ def _traced_class(kind: type[Any]) -> type[Any]:
     class Traced(kind, Unsupported):
         def __init__(self, *args: Any) -> None:
             kind.__init__(self, *args)
-            self.real_stack = torch._guards.TracingContext.extract_stack()
-            self.msg = str(self)
-            self.skip_frame = False
-            self.category = None
-            self.gb_type = None
-            self.logged = False
-            self.add_to_stats()
+            # What Dynamo looks for on its exceptions differs between releases: one of its own
+            # shows what there is to have.
+            takes = inspect.signature(Unsupported.__init__).parameters
+            model = Unsupported(str(self), **({"gb_type": ""} if "gb_type" in takes else {}))
+            self.__dict__ = {**vars(model), **vars(self)}
 
         def __reduce__(self) -> tuple[Any, ...]:
             return kind, self.args_of()
