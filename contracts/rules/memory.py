@@ -229,7 +229,7 @@ class NoOverlap(MemoryRule):
             if fault := self.misreads(call, label, x):
                 yield fault
                 continue
-            if overlaps_itself(x):
+            if has_pointer(x) and overlaps_itself(x):
                 yield self.violation(
                     call,
                     f"{label} overlaps itself: shape {tuple(x.shape)} with strides "
