@@ -28,6 +28,20 @@ class Form:
     device: str | None = None
     """The device of every tensor, where it is not what the rules say."""
 
+    def describe(self, declaration: Declaration) -> str:
+        """Which optional arguments are given, in a few words."""
+        optional = [argument.name for argument in declaration.arguments if argument.optional]
+        given = [name for name in optional if name not in self.absent]
+        if not optional:
+            return "as small as it gets"
+        if not given:
+            return "no optional argument"
+        if not self.absent:
+            return "every optional argument"
+        if len(given) <= len(self.absent):
+            return f"with {', '.join(given)}"
+        return f"without {', '.join(sorted(self.absent))}"
+
     def branch_of(self, spec: UnionSpec) -> Spec:
         return spec.branches[min(self.branch, len(spec.branches) - 1)]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ..decorator import Contract
 from ..facts import facts
+from ..interface import Contract
 from ..model import Declaration
 from ..rules.base import Rule
 from ..spec import ItemsSpec, UnionSpec, tensor_specs

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..axes import Computed
-from ..decorator import Contract
 from ..expressions import value_names
 from ..facts import facts
+from ..interface import Contract
 from ..model import Declaration
 from ..spec import tensor_specs
 from . import coverage

@@ -17,22 +17,19 @@ from ..rules.base import Rule
 from ..rules.custom import Custom
 from ..rules.expression import Expression, When
 from ..rules.tensor import Device
-from ..spec import ItemsSpec, UnionSpec, tensor_specs
-from ..tensors import dtype_name
 from .cases import Case, Defect, Suite, declared
 from .defects import unsatisfiable, why_never
 from .edits import HARMLESS, edits
 from .filling import settled, unsettled
-from .forms import Form, presences
-from .making import PREFERRED_DTYPES
+from .forms import presences
 from .plans import Plan
 from .problem import Problem, rule_nodes
 from .solver import attempt, broken_by, judged
 from .suggestions import edges
+from .variations import needed_forms, other_forms
 
-LONGEST = 16
-"""Items in a container, at most."""
 ROOMY = (4, 6, 8, 5)
+"""Sizes that leave room for a half and for one less."""
 PER_RULE = 8
 """Broken calls of one expression rule that a suite keeps."""
 SPARE_BASES = 24
@@ -59,7 +56,8 @@ class _Generator:
             return Suite(self.declaration, (), (unsatisfiable(self.declaration, self.given),))
         fullest = max(bases, key=lambda base: len(base[0].domains))
         barest = min(bases, key=lambda base: len(base[0].domains))
-        self.forms(fullest[0].form)
+        for text, form in other_forms(self.declaration, fullest[0].form, self.given):
+            self.tried(Problem(self.declaration, form, self.given), text, kind=f"form {text}")
         for problem, plan in (fullest, barest) if fullest != barest else (fullest,):
             self.boundaries(problem, plan)
             self.neighbours(self.roomy(problem) or plan)
@@ -78,9 +76,9 @@ class _Generator:
         """A call for each set of optional arguments that is legal, with the variants it needs."""
         found = []
         for form in presences(self.declaration):
-            for variant in self.variants(form):
+            for variant in needed_forms(self.declaration, form, self.given):
                 problem = Problem(self.declaration, variant, self.given)
-                plan = self.tried(problem, self.presence(form), kind="presence")
+                plan = self.tried(problem, form.describe(self.declaration), kind="presence")
                 if plan is not None:
                     found.append((problem, plan))
                     break
@@ -98,28 +96,6 @@ class _Generator:
                 self.record(broken, text, kind=kind)
         return None
 
-    def variants(self, form: Form) -> Iterator[Form]:
-        """The form, then with what rules may ask for: numbers of items, a device."""
-        lengths = self.lengths()
-        yield from (replace(form, length=length) for length in lengths or [form.length])
-        for rule in self.declaration.rules:
-            inner = rule.rule if isinstance(rule, When) else rule
-            if isinstance(inner, Device) and inner is not rule:
-                yield replace(form, device=str(inner.device))
-
-    def presence(self, form: Form) -> str:
-        optional = [a.name for a in self.declaration.arguments if a.optional]
-        given = [name for name in optional if name not in form.absent]
-        if not optional:
-            return "as small as it gets"
-        if not given:
-            return "no optional argument"
-        if not form.absent:
-            return "every optional argument"
-        if len(given) <= len(form.absent):
-            return f"with {', '.join(given)}"
-        return f"without {', '.join(sorted(form.absent))}"
-
     def roomy(self, problem: Problem) -> Plan | None:
         """The same form with sizes that leave room: computed axes stay larger than 1 as well."""
         prefer = {
@@ -130,37 +106,6 @@ class _Generator:
         plan = attempt(problem, prefer=prefer)
         legal = plan is not None and self.record(plan, "roomy sizes", kind="size", legal=True)
         return plan if legal else None
-
-    def forms(self, form: Form) -> None:
-        """Other lengths of containers, branches of unions, broadcast sizes and dtypes."""
-        specs = [argument.inner for argument in self.declaration.arguments]
-        variants: list[tuple[str, Form]] = []
-        variants += [(f"{n} items", replace(form, length=n)) for n in self.lengths()]
-        branches = max((len(s.branches) for s in specs if isinstance(s, UnionSpec)), default=0)
-        variants += [
-            (f"branch {n} of a union", replace(form, branch=n)) for n in range(1, branches)
-        ]
-        tensors = [tensor for spec in specs for tensor in tensor_specs(spec)]
-        if any(getattr(axis, "broadcast", False) for t in tensors for axis in t.shape.axes):
-            variants.append(("broadcast axes of 1", replace(form, ones=True)))
-        allowed = {dtype for t in tensors for dtype in t.dtypes or PREFERRED_DTYPES}
-        if any(t.dtypes is None or len(t.dtypes) > 1 for t in tensors):
-            variants += [
-                (dtype_name(dtype), replace(form, dtype=dtype))
-                for dtype in PREFERRED_DTYPES
-                if dtype in allowed
-            ]
-        for text, variant in variants:
-            self.tried(Problem(self.declaration, variant, self.given), text, kind=f"form {text}")
-
-    def lengths(self) -> list[int]:
-        """How many items containers may hold, beside the numbers that rules name."""
-        names = [a.name for a in self.declaration.arguments if isinstance(a.inner, ItemsSpec)]
-        if not names:
-            return []
-        problem = Problem(self.declaration, Form(), self.given)
-        marks = [mark for name in names for mark in problem.landmarks(name) if mark <= LONGEST]
-        return list(dict.fromkeys([2, 1, 3, 0, *marks]))
 
     def boundaries(self, problem: Problem, base: Plan) -> None:
         """Sizes at and beside every constant and every comparison, inside and outside."""
@@ -198,7 +143,7 @@ class _Generator:
         for rule in self.declaration.rules:
             if rule.id in self.missing() and isinstance(rule, Expression | When | Custom):
                 for form in presences(self.declaration):
-                    for variant in self.variants(form):
+                    for variant in needed_forms(self.declaration, form, self.given):
                         problem = Problem(self.declaration, variant, self.given)
                         plan = attempt(problem, broken=rule)
                         if plan is not None:
@@ -276,8 +221,7 @@ class _Generator:
             for case in self.legal.values():
                 broken = unsettled(self.declaration, case.plan, rule, self.given)
                 for text, plan in islice(broken, PER_RULE):
-                    case = Case(text, plan, breaks=rule.id, contents=True)
-                    self.broken.setdefault((rule.id, text), case)
+                    self.broken[rule.id, text] = Case(text, plan, breaks=rule.id, contents=True)
                 if rule.id not in self.missing():
                     break
 
