@@ -79,11 +79,13 @@ class Code:
         return self.variables[name]
 
     def tracing(self) -> str:
-        """The local that says whether Dynamo is tracing: addresses and lazy views do not trace."""
+        """The local that says whether a graph is being traced, by Dynamo or for export without
+        it: addresses and lazy views do not trace."""
         if not self.traced:
             self.traced = self.local("tracing")
             compiling = self.constant(torch.compiler.is_dynamo_compiling, "is_dynamo_compiling")
-            self.lines.insert(0, f"{'    ' * 2}{self.traced} = {compiling}()")
+            exporting = self.constant(torch.compiler.is_exporting, "is_exporting")
+            self.lines.insert(0, f"{'    ' * 2}{self.traced} = {compiling}() or {exporting}()")
         return self.traced
 
     def line(self, text: str) -> None:
