@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .contents.watch import synchronize
-    from .decorator import Contract, contract
+    from .decorator import contract
     from .errors import ContractDefinitionError, ContractError, Violation
+    from .interface import Contract
     from .modes import current_mode, mode
     from .rules import (
         Rule,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from .rules.values import values
 else:
     _HOMES = {
-        "Contract": "decorator",
+        "Contract": "interface",
         "contract": "decorator",
         "ContractDefinitionError": "errors",
         "ContractError": "errors",

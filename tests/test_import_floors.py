@@ -37,6 +37,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("contracts.compiler", "contracts.explain", "contracts.facts"),
     ("contracts.watched",),
     ("contracts.enforce",),
+    ("contracts.interface",),
     ("contracts.decorator",),
     ("contracts",),
     ("contracts.testing",),

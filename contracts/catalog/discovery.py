@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..decorator import Contract
+from ..interface import Contract
 from ..reference import reference
 from .backends import BackendFacts, backends_of
 

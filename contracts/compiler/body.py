@@ -404,7 +404,9 @@ class Body(Code):
     def rules(self) -> None:
         pointers = [rule for rule in self.declaration.rules if rule.pointers]
         for rule in self.declaration.rules:
-            if not rule.pointers:
+            if rule.pointers:
+                rule.emit_layout(self)
+            else:
                 rule.emit(self)
         if pointers:
             with self.block(f"if not ({self.addressless()}):"):

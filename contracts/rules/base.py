@@ -56,6 +56,7 @@ class Code(Protocol):
     """A tensor that is there: in `emit_kinds`, the one to compare the others with."""
 
     def unsettled(self, rule: Rule, names: tuple[str, ...]) -> tuple[str, ...]: ...
+    def tracing(self) -> str: ...
     def dense(self, name: str, x: str) -> str: ...
     def known_strided(self, name: str) -> bool: ...
     def known_contiguous(self, name: str) -> bool: ...
@@ -122,6 +123,9 @@ class Rule:
         """Write the tests on these tensors that depend on nothing but their kinds: type, dtype,
         device, dispatch keys, `requires_grad`. Returns the tensors that need no more tests."""
         return set()
+
+    def emit_layout(self, code: Code) -> None:
+        """Write those tests of a rule on addresses that need none."""
 
     def judge(self, call: Call) -> Iterator[Violation]:
         raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -197,10 +197,18 @@ class When(Rule):
         return replace(identified, rule=replace(self.rule, id=identified.id))
 
     def emit(self, code: Code) -> None:
+        self.emit_under(code, self.rule.emit)
+
+    def emit_layout(self, code: Code) -> None:
+        if not self.condition.pointers:
+            self.emit_under(code, self.rule.emit_layout)
+
+    def emit_under(self, code: Code, emit: Callable[[Code], None]) -> None:
+        """Write tests that run where the condition holds."""
         with code.present(*sorted(self.condition.optional)):
             condition = expressions.emit(self.condition.node, code.name, code.constant)
             with code.block(f"if {condition}:"):
-                self.rule.emit(code)
+                emit(code)
 
     def applies(self, env: Mapping[str, Any]) -> bool:
         """Whether the condition holds; where it cannot be judged, the rule is skipped."""

@@ -197,18 +197,23 @@ class NoOverlap(MemoryRule):
             )
             code.require(f"{code.constant(disjoint, 'disjoint')}({named}, {others})")
 
+    def emit_layout(self, code: Code) -> None:
+        """A tensor overlaps itself by its strides, wherever it lies."""
+        for name in self.names:
+            with code.each(name) as x:
+                code.require_strided(name, x)
+                if not code.known_contiguous(name):
+                    itself = code.constant(overlaps_itself, "overlaps_itself")
+                    whole = f"{code.tracing()} or {code.dense(name, x)}"
+                    code.require(f"{whole} or not {itself}({x})")
+
     def emit_extent(self, code: Code, name: str) -> tuple[str, str]:
         """Bind a tensor's first address and the one past its last; both 0 where it is absent."""
         x, begin, end = code.name(name), code.local(f"{name}_begin"), code.local(f"{name}_end")
         if code.conditional(name):
             code.line(f"{begin} = {end} = 0")
         with code.present(name):
-            if name in self.names:
-                code.require_strided(name, x)
-                if not code.known_contiguous(name):
-                    itself = code.constant(overlaps_itself, "overlaps_itself")
-                    code.require(f"{code.dense(name, x)} or not {itself}({x})")
-            if name not in self.names and not code.known_strided(name):
+            if not code.known_strided(name):
                 code.line(f"{begin}, {end} = {code.constant(addresses, 'addresses')}({x})")
                 return begin, end
             code.line(f"{begin} = {x}.data_ptr()")
@@ -229,7 +234,7 @@ class NoOverlap(MemoryRule):
             if fault := self.misreads(call, label, x):
                 yield fault
                 continue
-            if has_pointer(x) and overlaps_itself(x):
+            if overlaps_itself(x):
                 yield self.violation(
                     call,
                     f"{label} overlaps itself: shape {tuple(x.shape)} with strides "
