@@ -10,7 +10,8 @@ from contracts import contract
 from contracts.facts import facts
 from contracts.testing import generate
 from contracts.testing.cases import Suite
-from tools.mutate import mutants, noticed, repository_contracts
+from tools.mutants import mutants
+from tools.mutate import noticed, repository_contracts
 
 CONTRACTS = repository_contracts()
 
