@@ -12,14 +12,13 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from contracts import ContractError, Violation
 from contracts.contents.condition import Condition, shared_out
 from contracts.contents.evaluate import Unjudgeable, is_unique, raised
 from contracts.contents.offence import Offence
 from contracts.contents.watch import Found, watch
-from contracts.tensors import PLAIN_TYPES
+from contracts.tensors import PLAIN_TYPES, misread
 
 from . import kernel
 from .mailbox import WORDS, Mailbox
@@ -206,8 +205,9 @@ def as_element(word: int, dtype: torch.dtype) -> int | float | bool:
 
 def plain(x: torch.Tensor, direct: frozenset[torch.dtype]) -> torch.Tensor:
     """A tensor that a kernel reads rightly at its address."""
-    if type(x) not in PLAIN_TYPES and is_traceable_wrapper_subclass(x):
-        raise Unjudgeable(f"the elements of a {type(x).__name__} lie in other tensors")
+    reason = misread(x)
+    if reason is not None and "lazy" not in reason:
+        raise Unjudgeable(f"a tensor is {reason}")
     x = x.detach().resolve_neg()
     return x if x.dtype in direct else raised(x)
 

@@ -22,6 +22,7 @@ from torch._C._functorch import (
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..expressions import Binary, Call, Compare, Const, Logical, Name, Node, Tuple, Unary
+from ..tensors import misread
 from .condition import Condition, number_name
 
 
@@ -61,6 +62,10 @@ def holds(
 ) -> torch.Tensor:
     """For every element, whether the condition holds: bool, of the shape that the tensors
     broadcast to."""
+    for name in condition.tensors:
+        reason = misread(tensors[name])
+        if reason is not None and "lazy" not in reason:
+            raise Unjudgeable(f"{name} is {reason}")
     env: dict[str, Any] = {name: raised(tensors[name].detach()) for name in condition.tensors}
     env |= {number_name(index): number for index, number in enumerate(numbers)}
     try:

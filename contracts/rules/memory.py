@@ -45,6 +45,8 @@ class MemoryRule(TensorRule):
         if "lazy" in reason:
             conjugate = ".resolve_conj()" if x.is_conj() else ""
             fix = f"{label} = {label}{conjugate}{'.resolve_neg()' if x.is_neg() else ''}"
+        elif hasattr(x, "to_local"):  # a DTensor: its own shard is a tensor in memory
+            fix = f"{label} = {label}.to_local()"
         return self.violation(
             call,
             f"{label} is {reason}, expected plain strided memory",

@@ -177,13 +177,31 @@ def test_subclasses_and_parameters_are_tensors() -> None:
         rotate(x.as_subclass(Logged), cos[:3])
 
 
-def test_wrapper_subclasses_are_judged_by_what_they_say_of_themselves() -> None:
+def test_wrapper_subclasses_have_shapes_and_no_memory() -> None:
     from torch.testing._internal.two_tensor import TwoTensor
 
-    x, cos = inputs()
-    rotate(TwoTensor(x, x), TwoTensor(cos, cos))
-    with pytest.raises(ContractError, match="table_len >= seq_len"):
-        rotate(TwoTensor(x, x), TwoTensor(cos[:3], cos[:3]))
+    @contract("n > 2")
+    def twice(x: Float32[Tensor, "n"]) -> Float32[Tensor, "n"]:
+        return 2 * x
+
+    def two(n: int) -> TwoTensor:
+        return TwoTensor(torch.ones(n), torch.zeros(n))
+
+    assert type(twice(two(3))) is TwoTensor
+    compiled = torch.compile(twice, backend="aot_eager", fullgraph=True)
+    assert type(compiled(two(3))) is TwoTensor
+    for call in (twice, compiled):
+        with pytest.raises(ContractError, match="n > 2"):
+            call(two(2))
+    dense = contract(unit_stride("x"))(strided)
+    with pytest.raises(ContractError, match="a TwoTensor, whose elements lie in other tensors"):
+        dense(two(3))
+    with pytest.raises(ContractError, match="a TwoTensor, whose elements lie in other tensors"):
+        torch.compile(dense, backend="eager", fullgraph=True)(two(3))
+
+
+def strided(x: Float32[Tensor, "n"]) -> Float32[Tensor, "n"]:
+    return x + 1
 
 
 @contract("n % 2 == 0")

@@ -222,7 +222,7 @@ def test_tensors_that_no_address_describes_are_refused(observer: KernelObserver)
     from torch.testing._internal.two_tensor import TwoTensor
 
     judge = observer.judge_of((read("x < 0", {"x": ints(1)}),))
-    with pytest.raises(Unjudgeable, match="elements of a TwoTensor lie in other tensors"):
+    with pytest.raises(Unjudgeable, match="TwoTensor, whose elements lie in other tensors"):
         judge([TwoTensor(ints(3), ints(3))], [], Call())
 
 
