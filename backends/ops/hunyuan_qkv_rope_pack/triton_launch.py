@@ -220,7 +220,7 @@ def launch(
         with torch.cuda.device(device_index):
             return launch(img_q, img_k, img_v, txt_q, txt_k, txt_v, cos, sin)
     packed = img_q.new_empty((3, batch_size, img_len + txt_len, num_heads, head_dim))
-    if not batch_size * (img_len + txt_len):
+    if not batch_size * (img_len + txt_len) * num_heads:
         return packed
     arguments, alignment = kernel_arguments(
         img_q, img_k, img_v, txt_q, txt_k, txt_v, cos, sin, packed
