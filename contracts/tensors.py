@@ -35,10 +35,10 @@ def misread(x: torch.Tensor) -> str | None:
         return f"sparse ({str(x.layout).rpartition('.')[2]})"
     if x.is_quantized:
         return f"quantised ({dtype_name(x.dtype)})"
+    if torch.compiler.is_dynamo_compiling():
+        return None  # a graph takes wrappers apart and resolves lazy views before memory is read
     if hasattr(type(x), "__tensor_flatten__"):  # how torch knows a subclass that wraps tensors
         return f"a {type(x).__name__}, whose elements lie in other tensors"
-    if torch.compiler.is_dynamo_compiling():
-        return None  # lazy views do not trace: whatever reads memory in the graph judges them
     if x.dtype in COMPLEX and x.is_conj():
         return "a lazy conjugate view"
     if x.is_neg():
