@@ -62,8 +62,22 @@ def _inlined(declaration: Declaration, module: Module, names: Mapping[str, str])
         f"        {refuse}",
     ]
     if any(rule.pointers for rule in declaration.rules):
-        lines += [f"    if {body.tracing()}:", f"        {names['at_run_time']}({values})"]
+        left_over = " and ".join([body.tracing(), *_asked_of(declaration)])
+        lines += [f"    if {left_over}:", f"        {names['at_run_time']}({values})"]
     return lines
+
+
+def _asked_of(declaration: Declaration) -> list[str]:
+    """The condition under which rules on addresses have anything to judge: a graph in which none
+    of their arguments is given need not ask."""
+    asked: list[str] = []
+    for rule in declaration.rules:
+        if rule.pointers:
+            own = sorted(getattr(rule, "names", ()))
+            if not own or not declaration.names.optional.issuperset(own):
+                return []
+            asked += [f"{name} is not None" for name in own]
+    return [f"({' or '.join(dict.fromkeys(asked))})"] if asked else []
 
 
 def _checked_arguments(declaration: Declaration, module: Module) -> list[str]:

@@ -231,6 +231,31 @@ def test_rules_on_addresses_act_where_nothing_uses_the_call(backend: str) -> Non
         compiled(torch.zeros(12)[1:9])
 
 
+def test_rules_on_addresses_cost_nothing_where_their_arguments_are_left_out() -> None:
+    @contract(no_overlap("out", "more"))
+    def optional(
+        x: Float32[Tensor, "n"],
+        out: Float32[Tensor, "n"] | None = None,
+        more: Float32[Tensor, "n"] | None = None,
+    ) -> Tensor:
+        return x + 1 if out is None else x + out
+
+    graphs: list[str] = []
+
+    def keep(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph.code)
+        return graph
+
+    compiled = torch.compile(optional, backend=keep, fullgraph=True)
+    x = torch.zeros(8)
+    compiled(x)
+    assert "judge" not in graphs[-1]
+    compiled(x, torch.zeros(8))
+    assert "judge" in graphs[-1]
+    with pytest.raises(ContractError, match="out and x overlap"):
+        compiled(x, x)
+
+
 def test_switching_the_mode_compiles_anew_and_back_it_does_not() -> None:
     counter = CompileCounterWithBackend("eager")
     compiled = torch.compile(caller, backend=counter, fullgraph=True)
