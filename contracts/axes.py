@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import keyword
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -117,8 +118,10 @@ def parse_shape(text: str, constants: Mapping[str, int], arguments: frozenset[st
 
     `{name}` refers to an argument (`{self.dim}` to an attribute of one) or else to one of
     `constants`, the integers that the function's own scope defines.
+    Names are normalised, as Python normalises those of arguments.
     """
-    axes = tuple(_parse_axis(token, constants, arguments) for token in text.split())
+    tokens = unicodedata.normalize("NFKC", text).split()
+    axes = tuple(_parse_axis(token, constants, arguments) for token in tokens)
     if sum(isinstance(axis, Variadic) for axis in axes) > 1:
         raise ContractDefinitionError(f"more than one variadic axis in {text!r}")
     return Shape(axes)

@@ -134,7 +134,7 @@ class Body(Code):
         for index, axis in enumerate(axes):
             match axis:
                 case Anonymous():
-                    targets.append("_")
+                    targets.append(self.unused())
                 case Named(name=name, broadcast=False) if sure and not (
                     name in self.variables or name in self.loose
                 ):
@@ -269,7 +269,8 @@ class Body(Code):
         self.line(f"{match_} = {' or '.join(f'{call}({given})' for call in calls)}")
         self.require(f"{match_} is not None")
         if axes:
-            self.line(f"_, {', '.join(self.name(name) for name in axes)} = {match_}")
+            bound = ", ".join(self.name(name) for name in axes)
+            self.line(f"{self.unused()}, {bound} = {match_}")
 
     def branch(self, branch: Spec, key: str, axes: list[str], used: list[str]) -> str:
         name = self.module.global_name(f"{key}_branch")

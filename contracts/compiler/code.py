@@ -70,6 +70,10 @@ class Code:
     def local(self, hint: str) -> str:
         return self.module.local_name(hint, self.taken)
 
+    def unused(self) -> str:
+        """A target for what nobody needs: the function may have an argument called `_`."""
+        return "_" if "_" not in self.module.parameters else self.local("unused")
+
     def name(self, name: str) -> str:
         if name not in self.variables:
             is_argument = any(argument.name == name for argument in self.declaration.arguments)

@@ -6,6 +6,8 @@ import builtins
 import keyword
 import linecache
 import re
+import types
+import weakref
 from collections.abc import Set
 from dataclasses import dataclass, field
 from itertools import count
@@ -59,7 +61,7 @@ class Module:
         return "\n\n\n".join(self.functions) + "\n"
 
     def load(self) -> dict[str, Any]:
-        """Execute the module; its source shows in tracebacks."""
+        """Execute the module; its source shows in tracebacks for as long as its functions live."""
         self.filename = f"<contract {self.name} #{next(_serial)}>"
         code = compile(self.source, self.filename, "exec")
         namespace = dict(self.constants)
@@ -71,6 +73,8 @@ class Module:
             source.splitlines(keepends=True),
             self.filename,
         )
+        last = next(f for f in reversed(namespace.values()) if isinstance(f, types.FunctionType))
+        weakref.finalize(last, linecache.cache.pop, self.filename, None).atexit = False
         return namespace
 
 

@@ -163,3 +163,18 @@ def test_what_cannot_be_honoured_is_refused_where_it_is_written(dims: str) -> No
     exec("def f(x: T): ...", scope)
     with pytest.raises(TypeError, match="'x'"):
         contract(scope["f"])
+
+
+def test_names_are_normalised_as_python_normalises_arguments() -> None:
+    f = checker("\N{MICRO SIGN} k", "\N{GREEK SMALL LETTER MU} \N{MICRO SIGN}")
+    assert verdict(f, (3, 4), (3, 3))
+    assert not verdict(f, (3, 4), (5, 5))
+    assert f.contract.axes == ("\N{GREEK SMALL LETTER MU}", "k")
+
+
+def test_an_argument_whose_name_python_normalises_is_the_axis() -> None:
+    @contract
+    def f(x: Float32[Tensor, "\N{LATIN SMALL LIGATURE FI}"], ﬁ: int) -> None: ...
+
+    assert f.contract.accepts(torch.zeros(3), 3)
+    assert not f.contract.accepts(torch.zeros(3), 4)

@@ -1,7 +1,9 @@
 """A decorated function is the function itself, but for its checks."""
 
 import functools
+import gc
 import inspect
+import linecache
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -265,3 +267,24 @@ def test_the_generated_check_shows_in_tracebacks() -> None:
     assert "def passes(x)" in source
     assert "".join(linecache.getlines(filename)) == source
     assert "".join(linecache.getlines(module_level.__code__.co_filename))
+
+
+def test_an_argument_called_underscore_is_passed_on() -> None:
+    @contract
+    def first_of(x: Float32[Tensor, "_ n"], y: Row | Float32[Tensor, "n k"], _: int = 7) -> int:
+        return _
+
+    assert first_of(torch.zeros(3, 4), torch.zeros(4, 2)) == 7
+    assert first_of(torch.zeros(3, 4), torch.zeros(4), 9) == 9
+
+
+def test_the_source_of_a_check_goes_with_it() -> None:
+    @contract("n > 1")
+    def short_lived(x: Row) -> None: ...
+
+    short_lived.contract.check(torch.zeros(2))
+    mine = {name for name in linecache.cache if "short_lived" in name}
+    assert mine
+    del short_lived
+    gc.collect()
+    assert mine.isdisjoint(linecache.cache)
