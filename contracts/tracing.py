@@ -272,7 +272,8 @@ def _traced_class(kind: type[Any]) -> type[Any]:
             # What Dynamo looks for on its exceptions differs between releases: one of its own
             # shows what there is to have.
             takes = inspect.signature(Unsupported.__init__).parameters
-            model = Unsupported(str(self), **({"gb_type": ""} if "gb_type" in takes else {}))
+            more: dict[str, Any] = {"gb_type": ""} if "gb_type" in takes else {}
+            model = Unsupported(str(self), **more)
             self.__dict__ = {**vars(model), **vars(self)}
 
         def __reduce__(self) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -116,7 +117,7 @@ def operands(condition: Condition) -> tuple[str, ...]:
     return (*condition.tensors, *dict.fromkeys(derived))
 
 
-def fits_int32(number: float) -> bool:
+def fits_int32(number: Any) -> bool:
     """Whether int32 holds the number, or it is a float, which no integer dtype concerns."""
     return isinstance(number, float) or -(2**31) <= number < 2**31
 
