@@ -53,8 +53,8 @@ class Judgement(Matching):
                 self.refused_names |= rule_names(rule)
         for fault in deferred:
             names = set(fault.expected.split()) if fault.expected else set()
-            if names.isdisjoint(self.refused_names):
-                self.report(fault)
+            if names.isdisjoint(self.refused_names):  # which are no size to expect
+                self.report(replace(fault, expected=None))
 
     def match_arguments(self, elected: dict[str, Binding]) -> None:
         """Match every argument with its spec, given sizes that some axes have before."""
