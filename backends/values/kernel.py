@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -87,29 +87,51 @@ def interpreted() -> bool:
     return bool(triton.knobs.runtime.interpret)
 
 
-@cache
-def load(structure: Structure, device_index: int) -> Any:
-    """Compile for, and load on, the current device, which `device_index` must name.
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel on its device."""
 
-    Launched as `kernel[grid](*arguments)`, tensors as bare addresses; in Triton's interpreter,
-    tensors as they are.
-    """
+    kernel: Any
+
+    def launch(self, programs: int, stream: int, arguments: Sequence[Any]) -> None:
+        self.kernel[(programs, 1, 1)](*arguments, stream=stream)
+
+
+@dataclass(frozen=True)
+class Interpreted:
+    """A kernel in Triton's interpreter, which has no streams."""
+
+    kernel: Any
+
+    def launch(self, programs: int, stream: int, arguments: Sequence[Any]) -> None:
+        self.kernel[(programs, 1, 1)](*arguments)
+
+
+def load(structure: Structure) -> Compiled | Interpreted:
+    """Compile for, and load on, the current device."""
     if interpreted():
-        return load_source(structure.conditions)
+        return Interpreted(load_source(structure.conditions))
     import triton
 
     spec = compile_spec(structure)
     kernel = triton.compile(spec.source(), options=dict(spec.options))
     kernel[(1, 1, 1)]  # loads the binary
-    return kernel
+    return Compiled(kernel)
+
+
+@cache
+def _stream_reader() -> Callable[[int], int]:
+    if interpreted():
+        return lambda device_index: 0
+    from triton.runtime import driver
+
+    return driver.active.get_current_stream
 
 
 def current_stream(device_index: int) -> int:
-    if interpreted():
-        return 0
-    return torch.cuda.current_stream(device_index).cuda_stream
+    return _stream_reader()(device_index)
 
 
 def arguments_of(tensors: Sequence[torch.Tensor]) -> list[Any]:
-    """Tensors as a launch takes them."""
+    """Tensors as a launch takes them: bare addresses; in the interpreter, themselves."""
     return list(tensors) if interpreted() else [x.data_ptr() for x in tensors]

@@ -69,7 +69,7 @@ class KernelObserver:
     def __init__(self) -> None:
         self._states: dict[tuple[int, int], torch.Tensor] = {}
         """Each stream's own: its kernels run one after another."""
-        self._kernels: dict[tuple[kernel.Structure, int], Any] = {}
+        self._kernels: dict[tuple[kernel.Structure, int], kernel.Compiled | kernel.Interpreted] = {}
         self._mailbox: Mailbox | None = None
         self._lock = threading.Lock()
 
@@ -104,10 +104,10 @@ class KernelObserver:
         captured = index >= 0 and torch.cuda.is_current_stream_capturing()
         if plan.run is None:
             plan.run = self._loaded(plan.structure, index, captured)
+        stream = kernel.current_stream(index)
         if captured:  # the graph's own, and zero at the beginning of each replay
             state = torch.zeros(WORDS, dtype=torch.int64, device=device)
         else:
-            stream = kernel.current_stream(index)
             known = self._states.get((index, stream))
             state = self._new_state(index, stream, device) if known is None else known
         assert self._mailbox is not None
@@ -120,9 +120,11 @@ class KernelObserver:
             arguments += sizes
             arguments += own
             arguments.append(numel)
-        plan.run[(plan.programs, 1, 1)](*arguments)
+        plan.run.launch(plan.programs, stream, arguments)
 
-    def _loaded(self, structure: kernel.Structure, index: int, captured: bool) -> Any:
+    def _loaded(
+        self, structure: kernel.Structure, index: int, captured: bool
+    ) -> kernel.Compiled | kernel.Interpreted:
         with self._lock:
             run = self._kernels.get((structure, index))
             if run is not None:
@@ -134,7 +136,7 @@ class KernelObserver:
                 )
             if self._mailbox is None:
                 self._mailbox = Mailbox(pinned=not kernel.interpreted())
-            run = self._kernels[structure, index] = kernel.load(structure, index)
+            run = self._kernels[structure, index] = kernel.load(structure)
             return run
 
     def _new_state(self, index: int, stream: int, device: torch.device) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -57,7 +57,7 @@ class Plan:
     sizes: tuple[tuple[int, ...], ...]
     """For each condition, the kernel's arguments between addresses and numbers."""
     numels: tuple[int, ...]
-    run: Any = field(default=None, compare=False)
+    run: kernel.Compiled | kernel.Interpreted | None = None
     """The kernel, once it is loaded."""
 
 
