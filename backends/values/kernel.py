@@ -13,7 +13,8 @@ import torch
 
 from backends.dispatch.cubin import CubinSpec
 
-from .source import NUM_WARPS, Shaped, signature, write
+from .shaped import Shaped
+from .source import NUM_WARPS, signature, write
 
 POINTEES = {
     torch.bool: "i1",

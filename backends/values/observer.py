@@ -23,7 +23,7 @@ from contracts.tensors import PLAIN_TYPES, misread
 from . import kernel
 from .mailbox import WORDS, Mailbox
 from .plan import Plan, groups_of, plan
-from .source import fits_int32
+from .shaped import fits_int32
 
 KEPT_PLANS = 256
 

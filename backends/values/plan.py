@@ -15,8 +15,7 @@ from contracts.contents.evaluate import Unjudgeable
 from . import kernel
 from .layout import lay_out
 from .mailbox import WORDS
-from .source import (
-    BLOCK,
+from .shaped import (
     UNIQUE,
     Shaped,
     compares_only,
@@ -25,6 +24,7 @@ from .source import (
     reads_neighbours,
     record_words,
 )
+from .source import BLOCK
 
 PROGRAMS_PER_PROCESSOR = 8
 """Programs of 256 threads that fill a multiprocessor of 2048."""

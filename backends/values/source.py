@@ -13,33 +13,17 @@ floats as the bits of a float64.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from contracts.contents.condition import Condition
-from contracts.expressions import (
-    Binary,
-    Call,
-    Compare,
-    Const,
-    Logical,
-    Name,
-    Node,
-    Tuple,
-    Unary,
-    walk,
-)
+from .access import Access, parameters
+from .shaped import Shaped
+from .text import Text
 
 BLOCK = 4096
 NUM_WARPS = 8
 LAST = 2**63 - 1
-
-UNIQUE = "unique of {}"
-"""The operand that says which elements of a tensor are unique: torch finds that out by sorting."""
 
 HEADER = """\
 import triton
@@ -66,98 +50,10 @@ def as_word(value):
 """
 
 
-@dataclass(frozen=True)
-class Shaped:
-    """One condition, specialised: what the kernel's text depends on beside the expression."""
-
-    condition: Condition
-    dtypes: tuple[torch.dtype, ...]
-    """Of each operand."""
-    steps: tuple[tuple[str, ...], ...]
-    """For each operand and axis: "0" and "1" for those strides, "n" for any other."""
-    floats: tuple[bool, ...]
-    """Which numbers are floats."""
-    even: bool
-    """Whether the elements fill whole blocks."""
-    narrow: bool
-    """Whether int32 holds everything that is computed."""
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return operands(self.condition)
-
-    @property
-    def axes(self) -> int:
-        return len(self.steps[0])
-
-    @property
-    def stepped(self) -> list[tuple[int, int]]:
-        """The operands and axes whose strides the kernel is given."""
-        return [
-            (t, axis)
-            for t, steps in enumerate(self.steps)
-            for axis, step in enumerate(steps)
-            if step == "n"
-        ]
-
-    @property
-    def double(self) -> bool:
-        return torch.float64 in self.dtypes
-
-
-def operands(condition: Condition) -> tuple[str, ...]:
-    """What the kernel loads for a condition: its tensors, and what torch derives from them."""
-    derived = [
-        UNIQUE.format(node.operands[0].id)
-        for node in walk(condition.elements)
-        if isinstance(node, Call)
-        and node.function == "unique"
-        and isinstance(node.operands[0], Name)
-    ]
-    return (*condition.tensors, *dict.fromkeys(derived))
-
-
-def fits_int32(number: Any) -> bool:
-    """Whether int32 holds the number, or it is a float, which no integer dtype concerns."""
-    return isinstance(number, float) or -(2**31) <= number < 2**31
-
-
-def compares_only(condition: Condition) -> bool:
-    """Whether int32 elements and numbers need nothing wider: nothing is computed from them."""
-    return not any(
-        isinstance(node, Binary)
-        or (isinstance(node, Const) and not fits_int32(node.value))
-        or (isinstance(node, Unary) and node.operator == "-")
-        or (isinstance(node, Call) and node.function in ("abs", "cdiv"))
-        for node in walk(condition.elements)
-    )
-
-
-def reads_neighbours(condition: Condition) -> bool:
-    return any(isinstance(n, Call) and n.function == "sorted" for n in walk(condition.elements))
-
-
-def record_words(conditions: Sequence[Condition]) -> int:
-    """The length of a record."""
-    return 1 + sum(2 + len(condition.tensors) for condition in conditions)
-
-
 def signature(conditions: Sequence[Shaped]) -> list[tuple[str, str | torch.dtype]]:
     """The kernel's parameters behind the four that every kernel has, each with its type, or with
     the dtype that it points to."""
-    return [parameter for c, shaped in enumerate(conditions) for parameter in _own(c, shaped)]
-
-
-def _own(c: int, shaped: Shaped) -> list[tuple[str, str | torch.dtype]]:
-    whole = "i32" if shaped.narrow else "i64"
-    single = "fp64" if shaped.double else "fp32"
-    return [
-        *((f"x_{c}_{t}_ptr", dtype) for t, dtype in enumerate(shaped.dtypes)),
-        *((f"size_{c}_{axis}", "i64") for axis in range(1, shaped.axes)),
-        *((f"stride_{c}_{t}_{axis}", "i64") for t, axis in shaped.stepped),
-        *((f"number_{c}_{k}", single if f else whole) for k, f in enumerate(shaped.floats)),
-        (f"n_{c}", "i64"),
-    ]
+    return [parameter for c, shaped in enumerate(conditions) for parameter in parameters(c, shaped)]
 
 
 def write(conditions: Sequence[Shaped]) -> str:
@@ -206,25 +102,16 @@ def _kernel(functions: Sequence[Functions]) -> str:
     return "\n".join(lines) + "\n"
 
 
-@dataclass(frozen=True)
-class Functions:
-    """The device functions of one condition, the `c`-th."""
-
-    c: int
-    shaped: Shaped
+class Functions(Access):
+    """The device functions of one condition."""
 
     @property
     def state(self) -> int:
         """Where its words of the state begin."""
         return 1 + 2 * self.c
 
-    @property
-    def names(self) -> list[str]:
-        """Its parameters, but for its number of elements."""
-        return [name for name, _ in _own(self.c, self.shaped)][:-1]
-
     def breaks(self) -> str:
-        """`breaks_c(element, ..., inside)`: which of these elements break the condition."""
+        """`breaks_c(start, lane, inside, ...)`: which of these elements break the condition."""
         mask = "" if self.shaped.even else ", mask=inside"
         lines = [
             "@triton.jit",
@@ -236,7 +123,7 @@ class Functions:
             offset = self.offset(t)
             lines.append(f"    x_{t} = tl.load(x_{self.c}_{t}_ptr + {offset}{mask})")
             lines.append(f"    x_{t} = x_{t}.to({self.raised(t)})")
-        text, _ = _Text(self, lines).truth(self.shaped.condition.elements)
+        text, _ = Text(self, lines).truth(self.shaped.condition.elements)
         lines.append(f"    return ({text} == 0)" + ("" if self.shaped.even else " & inside"))
         return "\n".join(lines) + "\n"
 
@@ -282,160 +169,3 @@ class Functions:
             lines.append(f"        tl.store(record_ptr + {2 + t}, as_word({value}))")
         lines += ["        tl.store(state_ptr, 0)", "        tl.store(state_ptr + 1, 0)"]
         return "\n".join(lines) + "\n"
-
-    def places(self) -> list[str]:
-        """The index along each axis of the elements `start + lane`."""
-        c, axes = self.c, self.shaped.axes
-        if axes == 1:
-            return []
-        lines = ["    rest = start + lane"]
-        for axis in range(axes - 1, 0, -1):
-            lines.append(f"    i_{axis} = rest % size_{c}_{axis}")
-            lines.append(f"    rest = rest // size_{c}_{axis}")
-        return [*lines, "    i_0 = rest"]
-
-    def offset(self, t: int) -> str:
-        """Where elements lie in an operand. Along one dense axis, from a block's own beginning."""
-        steps = self.shaped.steps[t]
-        if self.shaped.axes == 1:
-            step = f" * stride_{self.c}_{t}_0" if steps[0] == "n" else ""
-            return "start * 0 + lane * 0" if steps[0] == "0" else f"start{step} + lane{step}"
-        terms = [
-            f"i_{axis}" if step == "1" else f"i_{axis} * stride_{self.c}_{t}_{axis}"
-            for axis, step in enumerate(steps)
-            if step != "0"
-        ]
-        return " + ".join(terms) or "i_0 * 0"
-
-    def raised(self, t: int) -> str:
-        dtype = self.shaped.dtypes[t]
-        if dtype.is_floating_point:
-            return "tl.float64" if dtype is torch.float64 else "tl.float32"
-        return "tl.int32" if self.shaped.narrow else "tl.int64"
-
-
-@dataclass(frozen=True)
-class _Text:
-    """An expression as device code, with whether it is "bool", "int" or "float"."""
-
-    functions: Functions
-    lines: list[str]
-
-    def truth(self, node: Node) -> tuple[str, str]:
-        text, kind = self.of(node)
-        return (text, kind) if kind == "bool" else (f"({text} != 0)", "bool")
-
-    def of(self, node: Node) -> tuple[str, str]:
-        shaped, c = self.functions.shaped, self.functions.c
-        match node:
-            case Const(value=bool(value)):
-                return str(int(value)), "int"
-            case Const(value=value):
-                return repr(value), "float" if isinstance(value, float) else "int"
-            case Name(id=name) if name.startswith("#"):
-                k = int(name[1:])
-                return f"number_{c}_{k}", "float" if shaped.floats[k] else "int"
-            case Name(id=name):
-                t = shaped.operands.index(name)
-                return f"x_{t}", "float" if shaped.dtypes[t].is_floating_point else "int"
-            case Unary(operator="not", operand=operand):
-                return f"({self.truth(operand)[0]} == 0)", "bool"
-            case Unary(operand=operand):
-                text, kind = self.number(operand)
-                return f"(-{text})", kind
-            case Binary(operator="**", left=left, right=Const(value=int(power))):
-                text, kind = self.number(left)
-                return f"({' * '.join([text] * power)})", kind
-            case Binary():
-                return self.binary(node.operator, self.number(node.left), self.number(node.right))
-            case Logical(operator=operator, operands=operands):
-                sign = " & " if operator == "and" else " | "
-                return f"({sign.join(self.truth(item)[0] for item in operands)})", "bool"
-            case Compare():
-                return self.chain(node), "bool"
-            case Call():
-                return self.call(node)
-        raise AssertionError(node)
-
-    def number(self, node: Node) -> tuple[str, str]:
-        text, kind = self.of(node)
-        return (f"{text}.to(tl.int64)", "int") if kind == "bool" else (text, kind)
-
-    def binary(
-        self, operator: str, left: tuple[str, str], right: tuple[str, str]
-    ) -> tuple[str, str]:
-        (a, a_kind), (b, b_kind) = left, right
-        kind = "float" if "float" in (a_kind, b_kind) else "int"
-        match operator, kind:
-            case "/", _:
-                return f"({a} / {b})", "float"
-            case "//", "int":
-                return f"floor_div({a}, {b})", kind
-            case "%", "int":
-                return f"floor_mod({a}, {b})", kind
-            case "//", _:
-                return f"tl.floor({a} / {b})", kind
-            case "%", _:
-                return f"({a} - tl.floor({a} / {b}) * {b})", kind
-        return f"({a} {operator} {b})", kind
-
-    def chain(self, node: Compare) -> str:
-        texts = []
-        left = self.number(node.operands[0])[0]
-        for operator, operand in zip(node.operators, node.operands[1:], strict=True):
-            if isinstance(operand, Tuple):
-                choices = [f"({left} == {self.number(item)[0]})" for item in operand.items]
-                among = f"({' | '.join(choices)})" if choices else f"({left} != {left})"
-                texts.append(among if operator == "in" else f"({among} == 0)")
-                continue
-            right = self.number(operand)[0]
-            texts.append(f"({left} {operator} {right})")
-            left = right
-        return f"({' & '.join(texts)})"
-
-    def call(self, node: Call) -> tuple[str, str]:
-        shaped = self.functions.shaped
-        match node.function:
-            case "sorted":
-                return self.is_sorted(node), "bool"
-            case "unique":
-                assert isinstance(node.operands[0], Name)
-                t = shaped.operands.index(UNIQUE.format(node.operands[0].id))
-                return f"(x_{t} != 0)", "bool"
-        given = [self.number(operand) for operand in node.operands]
-        texts = [text for text, _ in given]
-        kind = "float" if any(kind == "float" for _, kind in given) else "int"
-        match node.function:
-            case "isnan":
-                return f"({texts[0]} != {texts[0]})", "bool"
-            case "isfinite":
-                largest = torch.finfo(torch.float64 if shaped.double else torch.float32).max
-                return f"(tl.abs({texts[0]}) <= {largest!r})", "bool"
-            case "abs":
-                return f"tl.abs({texts[0]})", kind
-            case "cdiv" if kind == "int":
-                return f"(-floor_div(-{texts[0]}, {texts[1]}))", kind
-            case "cdiv":
-                return f"(-tl.floor(-{texts[0]} / {texts[1]}))", kind
-            case "min" | "max" as name:
-                whole = f"tl.{name}imum({{}}, {{}}, propagate_nan=tl.PropagateNan.ALL)"
-                return functools.reduce(whole.format, texts), kind
-        raise AssertionError(node)
-
-    def is_sorted(self, node: Call) -> str:
-        """Loads each element's neighbour before it; a row's first element has none."""
-        functions, c = self.functions, self.functions.c
-        assert isinstance(node.operands[0], Name)
-        t = functions.shaped.operands.index(node.operands[0].id)
-        step = functions.shaped.steps[t][-1]
-        if step == "0":
-            return "(lane >= 0)"
-        axes = functions.shaped.axes
-        place = f"i_{axes - 1}" if axes > 1 else "(start + lane)"
-        back = "1" if step == "1" else f"stride_{c}_{t}_{axes - 1}"
-        mask = f"{place} > 0" if functions.shaped.even else f"({place} > 0) & inside"
-        self.lines.append(
-            f"    before_{t} = tl.load(x_{c}_{t}_ptr + {functions.offset(t)} - {back}, "
-            f"mask={mask}, other=0).to({functions.raised(t)})"
-        )
-        return f"(({place} == 0) | (before_{t} <= x_{t}))"
