@@ -10,6 +10,7 @@ import torch
 from . import explain, modes, tracing
 from .contents.watch import watch
 from .errors import ContractError
+from .flat import Paths
 from .model import Declaration
 from .tensors import describe
 from .watched import Watched
@@ -21,6 +22,7 @@ class Enforced(Protocol):
     declaration: Declaration
     mode: str | None
     handle: str
+    paths: Paths
 
     def refuse(self, values: Sequence[Any]) -> None: ...
     def named(self, values: Sequence[Any]) -> dict[str, Any]: ...
@@ -87,8 +89,8 @@ def _call_in_graph(
     kwargs: dict[str, Any],
 ) -> Any:
     """The same while a graph is being traced: everything is judged each time the graph runs."""
-    tracing.judge(contract.handle, values, mode)
+    tracing.judge(contract.handle, values, contract.paths, mode)
     result = function(*args, **kwargs)
     if mode is modes.DEBUG:
-        tracing.judge_result(contract.handle, values, result)
+        tracing.judge_result(contract.handle, values, contract.paths, result)
     return result

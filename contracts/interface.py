@@ -41,6 +41,8 @@ class Contract:
         self.declaration = declaration
         self.mode = mode
         """The mode that all its calls have; None where the thread decides."""
+        self.paths = declaration.paths
+        """What a traced graph has to keep of its arguments' attributes."""
         self.handle = tracing.handle_of(
             self, f"{getattr(declaration.function, '__module__', '')}:{declaration.name}"
         )
@@ -184,7 +186,7 @@ class Contract:
     def refuse(self, values: Sequence[Any]) -> None:
         """Raise the error for a call that the generated check refused, if it is one."""
         if torch.compiler.is_dynamo_compiling():
-            tracing.refuse(self.handle, values)
+            tracing.refuse(self.handle, values, self.paths)
             return
         error = self.error(values)
         if error is not None:
@@ -192,7 +194,7 @@ class Contract:
 
     def at_run_time(self, values: Sequence[Any]) -> None:
         """Leave the rules on addresses to the graph that is being traced."""
-        tracing.judge(self.handle, values, modes.STATIC)
+        tracing.judge(self.handle, values, self.paths, modes.STATIC)
 
     def judge(self, values: Sequence[Any], mode: str) -> None:
         """The whole verdict on a call given by position, in a mode: raises, or returns."""

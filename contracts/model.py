@@ -106,6 +106,20 @@ class Declaration:
         return self.signature.replace(parameters=parameters)
 
     @property
+    def paths(self) -> tuple[tuple[tuple[str, ...], ...], ...]:
+        """For the receiver and each argument, the attributes that axes read: `{self.dim}`."""
+        names = [argument.name for argument in self.arguments]
+        found: dict[str, dict[tuple[str, ...], None]] = {name: {} for name in names}
+        if self.receiver is not None:
+            found = {self.receiver: {}, **found}
+        for spec in (*(argument.spec for argument in self.arguments), self.returns):
+            for axis in (axis for tensor in tensor_specs(spec) for axis in tensor.shape.axes):
+                for node in expressions.walk(axis.expression) if isinstance(axis, Computed) else ():
+                    if isinstance(node, expressions.Name) and node.path:
+                        found[node.id][node.path] = None
+        return tuple(map(tuple, found.values()))
+
+    @property
     def axes(self) -> tuple[str, ...]:
         """Names of all axes, in the order in which they are first written."""
         seen: dict[str, None] = {}

@@ -21,6 +21,7 @@ import torch
 from .axes import ANY_SHAPE, Shape, parse_shape
 from .errors import ContractDefinitionError
 from .tensors import dtype_name
+from .traceable import constant_of_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +334,7 @@ def _read_value(annotation: Any) -> Spec:
     return spec
 
 
+@constant_of_trace
 def is_bearable(value: Any, hint: Any) -> bool:
     """beartype's verdict on a value that is not a tensor."""
     # Imported late: it takes longer than the rest of this package, and few contracts need it.

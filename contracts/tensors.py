@@ -157,5 +157,6 @@ def _describe_value(value: Any) -> str:
         return f"{type(value).__name__} with keys {', '.join(map(repr, list(value)[:8]))}"
     text = repr(value) if isinstance(value, int | float | str | bool | None) else ""
     if not text:
-        return f"a {type(value).__module__}.{type(value).__qualname__}"
+        kind = value.__class__  # which a stand-in in a traced graph has of what it stands for
+        return f"a {kind.__module__}.{kind.__qualname__}"
     return text if len(text) <= 60 else text[:57] + "..."

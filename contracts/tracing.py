@@ -11,7 +11,7 @@ is left to library operators:
   runs. It has no result, and is kept because it is declared effectful.
 - `judge_result` does the same for a result, in `debug`.
 
-All take a call in flat form: its tensors, its numbers, and a spelling of how they nest.
+All take a call in flat form: see `flat.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import functools
 import inspect
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -29,6 +29,7 @@ from torch._library.effects import EffectType
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
 from .errors import ContractError
+from .flat import Paths, flatten, unflatten
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,108 +87,33 @@ def _disabled(function: Callable[..., Any], dynamo: Any) -> Any:
     return dynamo.disable(function)
 
 
-def refuse(handle: str, values: Sequence[Any]) -> None:
+def refuse(handle: str, values: Sequence[Any], paths: Paths) -> None:
     """The failing branch, as it is traced."""
-    torch.ops.tensor_contracts.refuse(*_flatten(values), handle)
+    torch.ops.tensor_contracts.refuse(*flatten(values, paths), handle)
 
 
-def judge(handle: str, values: Sequence[Any], mode: str) -> None:
+def judge(handle: str, values: Sequence[Any], paths: Paths, mode: str) -> None:
     """A call that is judged each time the graph runs, as it is traced."""
-    torch.ops.tensor_contracts.judge(*_flatten(values), handle, mode)
+    torch.ops.tensor_contracts.judge(*flatten(values, paths), handle, mode)
 
 
-def judge_result(handle: str, values: Sequence[Any], result: Any) -> None:
+def judge_result(handle: str, values: Sequence[Any], paths: Paths, result: Any) -> None:
     """A result that is judged each time the graph runs, as it is traced."""
-    torch.ops.tensor_contracts.judge_result(*_flatten([*values, result]), handle)
-
-
-def _flatten(
-    values: Sequence[Any],
-) -> tuple[list[torch.Tensor], list[int], list[float], list[str]]:
-    tensors: list[torch.Tensor] = []
-    ints: list[int] = []
-    floats: list[float] = []
-    nesting: list[str] = []
-
-    def add(value: Any) -> None:
-        if value is None or isinstance(value, bool):
-            nesting.append(f"={value}")
-        elif isinstance(value, torch.Tensor):
-            tensors.append(value)
-            nesting.append("tensor")
-        elif isinstance(value, int):
-            ints.append(value)
-            nesting.append("int")
-        elif isinstance(value, float):
-            floats.append(value)
-            nesting.append("float")
-        elif isinstance(value, str):
-            nesting.append("'" + value)
-        elif isinstance(value, list | tuple):
-            nesting.append("[" if isinstance(value, list) else "(")
-            for item in value:
-                add(item)
-            nesting.append("]")
-        elif isinstance(value, dict):
-            nesting.append("{")
-            for key, item in value.items():
-                add(key)
-                add(item)
-            nesting.append("]")
-        else:
-            nesting.append("object")
-
-    for value in values:
-        add(value)
-    return tensors, ints, floats, nesting
-
-
-_CONSTANTS = {"=None": None, "=True": True, "=False": False}
-
-
-def _unflatten(
-    tensors: list[torch.Tensor], ints: list[int], floats: list[float], nesting: list[str]
-) -> list[Any]:
-    sources = {"tensor": iter(tensors), "int": iter(ints), "float": iter(floats)}
-    words = iter(nesting)
-
-    def until_end() -> Iterator[Any]:
-        for word in words:
-            if word == "]":
-                return
-            yield value(word)
-
-    def value(word: str) -> Any:
-        if word in _CONSTANTS:
-            return _CONSTANTS[word]
-        if word in sources:
-            return next(sources[word])
-        if word.startswith("'"):
-            return word[1:]
-        if word == "[":
-            return list(until_end())
-        if word == "(":
-            return tuple(until_end())
-        if word == "{":
-            entries = list(until_end())
-            return dict(zip(entries[::2], entries[1::2], strict=True))
-        return object()
-
-    return [value(word) for word in words]
+    torch.ops.tensor_contracts.judge_result(*flatten([*values, result], paths), handle)
 
 
 def _refuse(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str) -> None:
-    error = judge_of(contract).error(_unflatten(tensors, ints, floats, nesting))
+    error = judge_of(contract).error(unflatten(tensors, ints, floats, nesting))
     if error is not None:
         raise error
 
 
 def _judge(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str, mode: str) -> None:
-    judge_of(contract).judge(_unflatten(tensors, ints, floats, nesting), mode)
+    judge_of(contract).judge(unflatten(tensors, ints, floats, nesting), mode)
 
 
 def _judge_result(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str) -> None:
-    *values, result = _unflatten(tensors, ints, floats, nesting)
+    *values, result = unflatten(tensors, ints, floats, nesting)
     judge_of(contract).judge_result(values, result)
 
 
@@ -195,10 +121,39 @@ for _name, _run in (("refuse", _refuse), ("judge", _judge), ("judge_result", _ju
     torch.library.impl(_library, _name, "CompositeExplicitAutograd")(_run)
 
 
+def _example(in_dims: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What one example of a vmap sees of its tensors."""
+    return [
+        x if dim is None else x.select(dim, 0) for x, dim in zip(tensors, in_dims[0], strict=True)
+    ]
+
+
+@torch.library.register_vmap("tensor_contracts::refuse", lib=_library)
+def _refuse_vmap(info: Any, in_dims: Any, tensors: Any, *call: Any) -> tuple[None, None]:
+    torch.ops.tensor_contracts.refuse(_example(in_dims, tensors), *call)
+    return None, None
+
+
+@torch.library.register_vmap("tensor_contracts::judge", lib=_library)
+def _judge_vmap(info: Any, in_dims: Any, tensors: Any, *call: Any) -> tuple[None, None]:
+    """Addresses and contents of examples are excused, as in an eager call: metadata is left, which
+    in `static` has been judged."""
+    *rest, mode = call
+    if mode != "static":
+        torch.ops.tensor_contracts.refuse(_example(in_dims, tensors), *rest)
+    return None, None
+
+
+@torch.library.register_vmap("tensor_contracts::judge_result", lib=_library)
+def _judge_result_vmap(info: Any, in_dims: Any, tensors: Any, *call: Any) -> tuple[None, None]:
+    torch.ops.tensor_contracts.judge_result(_example(in_dims, tensors), *call)
+    return None, None
+
+
 @torch.library.register_fake("tensor_contracts::refuse", lib=_library)
 def _refuse_fake(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str) -> None:
     with unset_fake_temporarily():
-        values = _unflatten(
+        values = unflatten(
             [concrete(x) for x in tensors], [_hint(n) for n in ints], floats, nesting
         )
         error = judge_of(contract).error(values)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from contracts import Contract, ContractDefinitionError, tracing
 from contracts.tensors import describe
+from contracts.traceable import constant_of_trace
 
 from .errors import BackendWarning, NoBackendError, Reason
 from .narrowing import DIRECT, LIBRARY, is_transformed, tensor_arguments
@@ -20,7 +21,6 @@ from .setting import Key, demand_on, target_of, thread
 from .target import Target
 
 Inner = Callable[..., Any]
-F = TypeVar("F", bound=Callable[..., Any])
 is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 
 
@@ -36,12 +36,6 @@ def with_numbers(arguments: Sequence[Any]) -> list[Any]:
     """The arguments with numbers for the symbolic sizes of fakes: a message can print them."""
     with unset_fake_temporarily():
         return [tracing.concrete(value) for value in arguments]
-
-
-def constant_of_trace(function: F) -> F:
-    """What torch.compiler.assume_constant_result does, which would import Dynamo, and Triton."""
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
 
 
 @constant_of_trace

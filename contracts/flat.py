@@ -1,0 +1,224 @@
+"""A call as a graph can hold it: tensors, numbers, and words that say how they nest.
+
+A graph holds no other objects. Of those it is told the type, by name, and the attributes that axes
+read (`{self.dim}`): a stand-in has both, so that it is judged as the object itself would be.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+
+from .traceable import constant_of_trace
+
+Paths = tuple[tuple[tuple[str, ...], ...], ...]
+"""For each value of a call, the attributes of it that axes read."""
+
+
+class Flat(NamedTuple):
+    """The arguments of a library operator that takes a call."""
+
+    tensors: list[torch.Tensor]
+    ints: list[int | torch.SymInt]
+    floats: list[float | torch.SymFloat]
+    words: list[str]
+
+
+_TORCH = (torch.dtype, torch.layout, torch.memory_format)
+_PLAIN = (list, tuple, dict)
+_CONSTANTS = {"=None": None, "=True": True, "=False": False}
+
+_types: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
+
+
+@constant_of_trace
+def name_of(kind: type) -> str:
+    """A name by which a graph can mean a type, numbered where several local ones share it."""
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    names = (name if number == 1 else f"{name}#{number}" for number in count(1))
+    found = next(free for free in names if _types.get(free, kind) is kind)
+    _types[found] = kind
+    return found
+
+
+def type_of(name: str) -> type:
+    """The type of that name, imported where a saved graph names one that is not known yet."""
+    known = _types.get(name)
+    if known is not None:
+        return known
+    module, _, path = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    assert isinstance(found, type)
+    return found
+
+
+class StandIn:
+    """Takes the place of an object: an instance of its type for `isinstance`, with the items of a
+    container and the attributes that were read."""
+
+    def __init__(self, kind: type, items: Any, attributes: dict[str, Any]) -> None:
+        if isinstance(items, dict):
+            attributes |= {"items": items.items, "values": items.values}
+        self.__dict__.update(attributes, __stands_for=kind, __items=items)
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[misc]
+        return self.__dict__["__stands_for"]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.__dict__["__items"])
+
+    def __len__(self) -> int:
+        return len(self.__dict__["__items"])
+
+
+def flatten(values: Sequence[Any], paths: Paths = ()) -> Flat:
+    """A call given by position, in flat form. Traces."""
+    tensors: list[torch.Tensor] = []
+    ints: list[int | torch.SymInt] = []
+    floats: list[float | torch.SymFloat] = []
+    words: list[str] = []
+
+    def add(value: Any) -> None:
+        if value is None or isinstance(value, bool):
+            words.append(f"={value}")
+        elif isinstance(value, torch.Tensor):
+            tensors.append(value)
+            words.append("tensor")
+        elif isinstance(value, enum.Enum):
+            words.extend(("enum", name_of(type(value)), value.name))
+        elif isinstance(value, int | torch.SymInt):
+            ints.append(value)
+            words.append("int")
+        elif isinstance(value, float | torch.SymFloat):
+            floats.append(value)
+            words.append("float")
+        elif isinstance(value, str):
+            words.append("'" + value)
+        elif isinstance(value, _TORCH):
+            words.append(str(value))
+        elif isinstance(value, torch.device):
+            words.extend(("device", str(value)))
+        elif isinstance(value, type):
+            words.extend(("type", name_of(value)))
+        elif isinstance(value, list | tuple):
+            opening(value, "[" if isinstance(value, list) else "(")
+            for item in value:
+                add(item)
+            words.append("]")
+        elif isinstance(value, dict):
+            opening(value, "{")
+            entries(value)
+        else:
+            standing(value, ())
+
+    def opening(value: Any, bracket: str) -> None:
+        kind = type(value)
+        words.append(bracket)
+        words.append("" if kind in _PLAIN else name_of(kind))
+
+    def entries(items: dict[Any, Any]) -> None:
+        for key, item in items.items():
+            add(key)
+            add(item)
+        words.append("]")
+
+    def standing(value: Any, read: Sequence[tuple[str, ...]]) -> None:
+        words.extend(("object", name_of(type(value))))
+        if isinstance(value, Mapping):
+            add(dict(value.items()))
+        elif isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
+            add(list(value))
+        else:
+            add(())
+        for path in read:
+            found = value
+            try:
+                for attribute in path:
+                    found = getattr(found, attribute)
+            except AttributeError:
+                continue
+            add(".".join(path))
+            add(found)
+        words.append("]")
+
+    for index, value in enumerate(values):
+        if index < len(paths) and len(paths[index]) and value is not None:
+            standing(value, paths[index])
+        else:
+            add(value)
+    return Flat(tensors, ints, floats, words)
+
+
+def unflatten(
+    tensors: Sequence[Any], ints: Sequence[Any], floats: Sequence[Any], words: Sequence[str]
+) -> list[Any]:
+    """The call again, with stand-ins for what the graph could not hold."""
+    sources = {"tensor": iter(tensors), "int": iter(ints), "float": iter(floats)}
+    rest = iter(words)
+
+    def until_end() -> Iterator[Any]:
+        for word in rest:
+            if word == "]":
+                return
+            yield value(word)
+
+    def entries() -> dict[Any, Any]:
+        items = list(until_end())
+        return dict(zip(items[::2], items[1::2], strict=True))
+
+    def value(word: str) -> Any:
+        if word in _CONSTANTS:
+            return _CONSTANTS[word]
+        if word in sources:
+            return next(sources[word])
+        match word:
+            case "[" | "(" | "{":
+                name = next(rest)
+                plain = {"[": list, "(": tuple, "{": dict}[word]
+                items = entries() if word == "{" else plain(until_end())
+                return items if not name else _rebuilt(plain, type_of(name), items)
+            case "type":
+                return type_of(next(rest))
+            case "enum":
+                return type_of(next(rest))[next(rest)]  # type: ignore[index]
+            case "device":
+                return torch.device(next(rest))
+            case "object":
+                return StandIn(type_of(next(rest)), value(next(rest)), _nested(entries()))
+        return word[1:] if word.startswith("'") else getattr(torch, word.removeprefix("torch."))
+
+    return [value(word) for word in rest]
+
+
+def _rebuilt(plain: type, kind: type, items: Any) -> Any:
+    """A container of a class of its own, with its items and nothing else that it may hold."""
+    if issubclass(kind, tuple):
+        return getattr(kind, "_make", kind)(items)
+    made: Any = kind.__new__(kind)
+    if plain is list:
+        list.extend(made, items)
+    else:
+        made.update(items)
+    return made
+
+
+def _nested(attributes: dict[str, Any]) -> dict[str, Any]:
+    """`{"model.dim": 8}` as attributes of attributes."""
+    tree: dict[str, Any] = {}
+    for dotted, value in attributes.items():
+        *outer, last = dotted.split(".")
+        place = tree
+        for name in outer:
+            place = vars(place.setdefault(name, SimpleNamespace()))
+        place[last] = value
+    return tree
