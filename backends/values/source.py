@@ -23,6 +23,8 @@ from .text import Text
 
 BLOCK = 4096
 NUM_WARPS = 8
+"""Sixteen elements a thread: of int32, four 16-byte loads in flight."""
+
 LAST = 2**63 - 1
 
 HEADER = """\

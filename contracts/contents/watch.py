@@ -60,7 +60,8 @@ class Watch:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def register(self, device_type: str, observer: Observer) -> None:
-        """Let `observer` judge what lies on devices of this type, instead of torch."""
+        """Let `observer` judge what lies on devices of this type, instead of torch. Contracts
+        that have been watched there already keep to the observer that they found."""
         with self.lock:
             self.observers[device_type] = observer
 
