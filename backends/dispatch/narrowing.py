@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._C import _len_torch_dispatch_stack
 from torch._C._functorch import peek_interpreter_stack
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
 from contracts import ContractDefinitionError, Rule, rule
@@ -99,8 +100,7 @@ def compile_route(
     code = _Test(narrowed)
     for memory in (item for item in judged if isinstance(item, MemoryRule)):
         code.body.strided.update(memory.names)
-    for found in narrowed.rules:
-        found.emit(code.body)
+    code.rules(narrowed)
     if is_reference:
         if opaque:
             code.line(f"return {LIBRARY} if {code.constant(_len_torch_dispatch_stack)}() else 1")
@@ -144,9 +144,7 @@ def _emit_way(code: _Test, narrowed: Declaration, differentiable: bool) -> None:
 def compile_trace_test(narrowed: Declaration) -> Callable[..., int]:
     """Whether a backend serves a call that is being traced, by all but its rules on pointers."""
     code = _Test(narrowed)
-    for found in narrowed.rules:
-        if not found.pointers:
-            found.emit(code.body)
+    code.rules_without_addresses(narrowed)
     code.line(f"return {LIBRARY}")
     return code.load("accepts")
 
@@ -164,6 +162,27 @@ class _Test:
         self.body.variables.update(sources)
         self.body.loose |= unsure
         self.line = self.body.line
+
+    def rules(self, narrowed: Declaration) -> None:
+        """All of them; fake tensors, which one speaks for, have no addresses to look at."""
+        self.rules_without_addresses(narrowed)
+        pointers = [found for found in narrowed.rules if found.pointers]
+        if not pointers:
+            return
+        always = (x for x in tensor_arguments(narrowed) if x not in narrowed.names.optional)
+        x = next(always)  # every op has one, whose device is the call's
+        kind, tensor = self.body.builtin("type"), self.constant(torch.Tensor)
+        fake = f"{self.body.builtin('isinstance')}({x}, {self.constant(FakeTensor)})"
+        with self.body.block(f"if {kind}({x}) is {tensor} or not {fake}:"):
+            for found in pointers:
+                found.emit(self.body)
+
+    def rules_without_addresses(self, narrowed: Declaration) -> None:
+        for found in narrowed.rules:
+            if found.pointers:
+                found.emit_layout(self.body)
+            else:
+                found.emit(self.body)
 
     def constant(self, value: Any, hint: str = "") -> str:
         return self.module.constant(value, hint or value.__name__)

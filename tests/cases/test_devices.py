@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import backends
 from backends import NoBackendError, assume_target
@@ -74,6 +75,34 @@ def test_one_tensor_elsewhere_is_named(name: str, key: str, other: str, fakes: A
     assert (fault.argument, fault.rule) == (key, "same-device")
     assert other in fault.message
     assert "cuda:0" in fault.message
+
+
+class Chosen(TorchDispatchMode):
+    """Notes which backend each call of an op is handed to."""
+
+    def __init__(self, op: Any) -> None:
+        super().__init__()
+        self.op = op
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is self.op.inner:
+            self.names.append(args[-2])
+        return function(*args, **(kwargs or {}))
+
+
+@not_one_gpu
+@every_op
+@pytest.mark.filterwarnings("ignore::backends.BackendWarning")
+def test_calls_go_by_the_capability_of_the_tensors_device(name: str, fakes: Any) -> None:
+    """In turns, and twice each: what is remembered of one device serves no other."""
+    op, _ = OPS[name]
+    with assume_target("cuda:0", sm=90), assume_target("cuda:1", sm=75), Chosen(op) as chosen:
+        for index in (0, 1, 0, 1):
+            op(**fakes(name, f"cuda:{index}"))
+    assert chosen.names == [op.backends[0], "reference"] * 2
 
 
 @not_one_gpu
