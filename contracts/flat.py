@@ -70,8 +70,8 @@ class StandIn:
             attributes |= {"items": items.items, "values": items.values}
         self.__dict__.update(attributes, __stands_for=kind, __items=items)
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         return self.__dict__["__stands_for"]
 
     def __iter__(self) -> Iterator[Any]:
