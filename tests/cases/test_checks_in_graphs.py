@@ -56,7 +56,7 @@ def packed(img_len: int, txt_len: int, device: str) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize(
-    ("backend", "dynamic", "compiler"), [(None, True, "aot_eager"), ("triton", None, "eager")]
+    ("backend", "dynamic", "compiler"), [(None, True, "aot_eager"), ("reference", None, "eager")]
 )
 def test_a_sweep_of_lengths_makes_two_graphs_at_most_and_bad_calls_are_refused_after_it(
     backend: str | None, dynamic: bool | None, compiler: str, device: str

@@ -112,3 +112,17 @@ def test_inference_tensors_are_inputs_like_any_other(
         arguments = PACK.build(device).arguments
     for plane, right in zip(serve(pack, backend, **arguments), reference(arguments), strict=True):
         assert torch.equal(plane, right)
+
+
+@pytest.mark.parametrize("backend", [None, "reference", "triton"])
+@pytest.mark.parametrize("name", ["out", "max_logits", "lse"])
+def test_a_buffer_that_wants_a_gradient_is_refused(
+    name: str, backend: str | None, device: str
+) -> None:
+    inputs = ATTEND.build(device)
+    buffers = dict(zip(("out", "max_logits", "lse"), attend(**inputs.arguments), strict=True))
+    buffer = buffers[name].requires_grad_()
+    before = buffer.detach().clone()
+    with pytest.raises(ContractError, match="no-gradient"):
+        attend(**{**inputs.arguments, name: buffer}, backend=backend)
+    assert torch.equal(buffer.detach(), before)

@@ -11,6 +11,7 @@ from types import ModuleType
 import beartype
 import pytest
 import torch
+import torch._dynamo  # first imported under beartype's hook, it would stay changed by it
 from beartype.claw import beartyping
 from jaxtyping import Float32, install_import_hook, jaxtyped
 from torch import Tensor
