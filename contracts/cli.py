@@ -60,8 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (NotFound, calls.CallSyntaxError, BadCall) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
-    try:
-        print(json.dumps(answer.data, indent=2) if options.json else answer.text)
+    text = json.dumps(answer.data, indent=2) if options.json else answer.text
+    encoding = sys.stdout.encoding or "utf-8"
+    try:  # a terminal of few letters shows question marks for others
+        print(text.encode(encoding, "replace").decode(encoding), flush=True)
     except BrokenPipeError:  # `| head` has seen enough
         sys.stdout = None
     return 0 if answer.yes else 1

@@ -259,3 +259,26 @@ def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert stopped.value.code == 0
     assert "python -m contracts explain 'kv d_qk must match" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_terminal_of_few_letters(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert cli.main(["explain", f"{SPARSE}/kv-d_qk"]) == 0
+    stream.seek(0)
+    assert "kv-d_qk" in stream.read()
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("explain", f"{SPARSE}/kv-d_qk")])
+def test_a_reader_that_leaves_early(arguments: tuple[str, ...]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "contracts", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as run:
+        assert run.stdout is not None and run.stderr is not None
+        run.stdout.close()
+        assert run.stderr.read() == b""
+        assert run.wait() == 0
