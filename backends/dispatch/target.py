@@ -17,7 +17,8 @@ class Target:
     """One device, as backends see it. Compared by identity: it is a key on the hot path.
 
     `sm` is ten times the major plus the minor compute capability of an NVIDIA device, and 0 for
-    any other. `interpreter` says that Triton's kernels run in its interpreter, on any device.
+    any other. `interpreter` says that Triton's kernels run in its interpreter, wherever there is
+    memory.
     """
 
     device: str
@@ -37,6 +38,8 @@ class Target:
 def read_target(device: torch.device) -> Target:
     """Ask torch, and Triton's environment, about a device."""
     interpreter = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
+    if device.type == "meta":
+        return Target(str(device))  # an interpreter has nothing to read there either
     if device.type != "cuda":
         return Target(str(device), 0, interpreter)
     if torch.version.hip is not None:

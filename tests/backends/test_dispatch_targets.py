@@ -151,6 +151,14 @@ def test_interpreted_kernels_serve_only_where_they_are_demanded() -> None:
         op(x, backend="triton")
 
 
+def test_the_interpreter_has_nothing_to_read_where_there_is_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert read_target(torch.device("cpu")).interpreter
+    assert not read_target(torch.device("meta")).interpreter
+
+
 def test_falling_back_on_an_accelerator_is_said_once(fake: Any) -> None:
     @contract(name="slow_on_gpu")
     def slow(x: Row) -> Row: ...
