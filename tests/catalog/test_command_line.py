@@ -278,7 +278,8 @@ def test_a_reader_that_leaves_early(arguments: tuple[str, ...]) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as run:
-        assert run.stdout is not None and run.stderr is not None
+        assert run.stdout is not None
+        assert run.stderr is not None
         run.stdout.close()
         assert run.stderr.read() == b""
         assert run.wait() == 0
