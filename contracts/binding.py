@@ -78,6 +78,7 @@ def computed_names(tensor: TensorSpec) -> set[str]:
     )
 
 
+@functools.lru_cache(maxsize=512)
 def broadcast_names(declaration: Declaration) -> set[str]:
     """Names that stand somewhere as `#name` or `*#name`."""
     return {

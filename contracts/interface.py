@@ -172,8 +172,9 @@ class Contract:
 
     def error(self, values: Sequence[Any]) -> ContractError | None:
         """The verdict on a call given by position, as the generated checks take it."""
-        if self.passes(*values):
-            return None
+        return None if self.passes(*values) else self._explained(values)
+
+    def _explained(self, values: Sequence[Any]) -> ContractError | None:
         return tracing.untraced(explain.error)(self.declaration, self.named(values))
 
     def named(self, values: Sequence[Any]) -> dict[str, Any]:
@@ -188,7 +189,7 @@ class Contract:
         if torch.compiler.is_dynamo_compiling():
             tracing.refuse(self.handle, values, self.paths)
             return
-        error = self.error(values)
+        error = self._explained(values)
         if error is not None:
             raise error from None
 

@@ -58,6 +58,11 @@ class Argument:
         return next(tensor_specs(self.spec), None) is not None
 
     @functools.cached_property
+    def has_computed(self) -> bool:
+        """Whether the size of any axis in it follows from others."""
+        return any(spec.shape.has_computed for spec in tensor_specs(self.spec))
+
+    @functools.cached_property
     def is_tensor(self) -> bool:
         """Whether the value, where there is one, is a single tensor."""
         branches = self.inner.branches if isinstance(self.inner, UnionSpec) else (self.inner,)

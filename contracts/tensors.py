@@ -37,8 +37,9 @@ def misread(x: torch.Tensor) -> str | None:
         return f"quantised ({dtype_name(x.dtype)})"
     if torch.compiler.is_dynamo_compiling():
         return None  # a graph takes wrappers apart and resolves lazy views before memory is read
-    if hasattr(type(x), "__tensor_flatten__"):  # how torch knows a subclass that wraps tensors
-        return f"a {type(x).__name__}, whose elements lie in other tensors"
+    kind = type(x)
+    if kind not in PLAIN_TYPES and hasattr(kind, "__tensor_flatten__"):  # it wraps tensors
+        return f"a {kind.__name__}, whose elements lie in other tensors"
     if x.dtype in COMPLEX and x.is_conj():
         return "a lazy conjugate view"
     if x.is_neg():
@@ -81,6 +82,8 @@ def span(x: torch.Tensor) -> int:
     """
     if x.numel() == 0:
         return 0
+    if x.is_contiguous():
+        return x.nbytes
     reach = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     return (reach + 1) * x.itemsize
 

@@ -10,7 +10,7 @@ import torch
 
 from .. import expressions
 from ..axes import Named
-from ..binding import OUTVOTED, broadcast_shapes, broadcast_variadics, by_kind
+from ..binding import OUTVOTED, broadcast_names, broadcast_shapes, broadcast_variadics, by_kind
 from ..errors import Violation
 from ..expressions import Incomputable
 from ..model import Argument, Declaration
@@ -38,9 +38,10 @@ class Judgement(Matching):
         self.known = self._env()
         deferred: list[Violation] = []
         for argument in (argument for kind in kinds[:3] for argument in kind):
-            for fault in self.computed(
-                argument.spec, self.arguments.get(argument.name), argument.name
-            ):
+            if not argument.has_computed:
+                continue
+            value = self.arguments.get(argument.name)
+            for fault in self.computed(argument.spec, value, argument.name):
                 if fault.actual is None:  # could not be computed: a rule may say why
                     deferred.append(fault)
                 else:
@@ -113,6 +114,8 @@ class Judgement(Matching):
 
     def join_broadcasts(self) -> None:
         """Names that only ever broadcast are 1 where no tensor says more; `*#names` join."""
+        if not broadcast_names(self.declaration):
+            return
         for argument in self.declaration.arguments:
             if isinstance(argument.spec, TensorSpec) and not self.refused(
                 frozenset({argument.name})
@@ -145,8 +148,9 @@ class Judgement(Matching):
                 self.bindings.setdefault(name, Binding(joined, first or name, None))
 
     def tensors(self, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-        if f"{name}:type" not in self.refused_names:
-            yield from tensors_in(self.arguments.get(name), name)
+        value = self.arguments.get(name)
+        if value is not None and f"{name}:type" not in self.refused_names:
+            yield from tensors_in(value, name)
 
     def refused(self, names: frozenset[str]) -> bool:
         """Whether any of these names is already part of a violation."""
