@@ -54,11 +54,13 @@ def read_environment(text: str) -> Setting | None:
     """`triton`, or `hunyuan_qkv_rope_pack=triton,sparse_mla_q8kv8_prefill_fwd=reference`."""
     default, by_op = None, {}
     for item in filter(None, (part.strip() for part in text.split(","))):
-        op, separator, backend = item.partition("=")
-        if separator:
-            by_op[op.strip()] = backend.strip()
+        op, *backend = (word.strip() for word in item.split("="))
+        if not op or len(backend) > 1 or "" in backend:
+            raise ValueError(f"{VARIABLE}: {item!r} is neither a backend nor op=backend")
+        if backend:
+            by_op[op] = backend[0]
         else:
-            default = item
+            default = op
     return Setting(Demand(default, by_op, VARIABLE), {}) if default or by_op else None
 
 

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import backends
 from backends import BackendWarning, NoBackendError, Op, assume_target
 from backends.dispatch import registry
+from backends.dispatch.setting import read_environment
 from backends.dispatch.target import Target, read_target
 from contracts import contract, device
 
@@ -208,6 +209,12 @@ with backends.use(None): show()
 pack(*image, *image, table, table, backend="reference")
 print("triton" in sys.modules)
 """
+
+
+@pytest.mark.parametrize("variable", ["=triton", "hunyuan_qkv_rope_pack=", "a=b=c", "triton,=x"])
+def test_a_malformed_environment_is_an_error(variable: str) -> None:
+    with pytest.raises(ValueError, match=r"CONTRACTS_BACKEND: '.*' is neither a backend nor"):
+        read_environment(variable)
 
 
 @pytest.mark.parametrize(
