@@ -130,4 +130,3 @@ def _likely(conditions: Sequence[Node], value: int) -> set[int]:
         for step in steps
         for shift in (-1, 0, 1)
     }
-
