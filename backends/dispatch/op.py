@@ -35,11 +35,12 @@ class Op(Generic[P, R_co]):
     Args:
         function: a function with a contract. Its body is never run.
         reference: the inner function in plain torch, which serves every call that the contract
-            accepts, on any device. Its parameters are parameters of `function`; those of
-            `function` that it leaves out must have defaults.
-        buffers: the parameters that inner functions write their results into. The op allocates
-            those that a call leaves out, as the contract's `outputs=` says, and returns them as
-            that does; inner functions return nothing.
+            accepts, on any device. Its parameters are parameters of `function`, annotated with
+            types that a torch library op has (`Tensor | None`, `float`), and it says what it
+            returns; those of `function` that it leaves out must have defaults.
+        buffers: the parameters that inner functions write their results into. The contract's
+            `outputs=` takes each of them, gives back those that the call brings and allocates
+            the others; what it returns, the op returns. Inner functions return nothing.
         unpack: makes the public result of what an inner function returns, if they differ.
         pack: the inverse of `unpack`, for shapes alone.
         gradient: how to differentiate inner functions. Without it only the reference serves calls
