@@ -37,7 +37,7 @@ from backends import Op
 from contracts import contract
 
 @contract("n < 100")
-def halve(x: Float32[Tensor, "n"]) -> Float32[Tensor, "n"]:
+def halve_rows(x: Float32[Tensor, "n"]) -> Float32[Tensor, "n"]:
     '''Half of x.'''
 
 def half(x: Tensor) -> Tensor:
@@ -46,10 +46,10 @@ def half(x: Tensor) -> Tensor:
 def not_half(x: Tensor) -> Tensor:
     return x / 2.001
 
-halve = Op(halve, reference=half)
-halve.backend("right")(half)
-halve.backend("wrong", rules=["n > 3"])(not_half)
-halve.backend("elsewhere", needs="sm >= 1000")(not_half)
+halve_rows = Op(halve_rows, reference=half)
+halve_rows.backend("right")(half)
+halve_rows.backend("wrong", rules=["n > 3"])(not_half)
+halve_rows.backend("elsewhere", needs="sm >= 1000")(not_half)
 """
 
 CASES = """
@@ -242,12 +242,12 @@ def operation(pytester: pytest.Pytester, tests: str) -> None:
     (package / "op.py").write_text(OPERATION)
     (package / "cases.py").write_text(CASES)
     pytester.syspathinsert()
-    pytester.makepyfile("import pytest\nfrom halving.op import halve\n" + tests)
+    pytester.makepyfile("import pytest\nfrom halving.op import halve_rows\n" + tests)
 
 
 CONFORMANCE = """
 from contracts.testing import conformance
-TestHalve = conformance(halve)
+TestHalve = conformance(halve_rows)
 """
 
 
@@ -290,7 +290,7 @@ def test_a_backend_that_an_operation_does_not_have_is_skipped_with_those_it_has(
 ) -> None:
     result = run_operation(CONFORMANCE, "--contract-backend=fast", "-k", "parity")
     assert set(result.parseoutcomes()) >= {"skipped"}
-    result.stdout.fnmatch_lines(["SKIPPED*halve has no backend fast: *right*reference*"])
+    result.stdout.fnmatch_lines(["SKIPPED*halve_rows has no backend fast: *right*reference*"])
 
 
 def test_assert_parity_fails_where_nothing_ran(run_operation) -> None:
@@ -299,15 +299,15 @@ def test_assert_parity_fails_where_nothing_ran(run_operation) -> None:
 from contracts.testing import assert_parity
 
 def test_right():
-    assert_parity(halve, backend="right")
+    assert_parity(halve_rows, backend="right")
 
 def test_wrong():
     with pytest.raises(AssertionError, match="1 of 1 cases are wrong"):
-        assert_parity(halve, backend="wrong")
+        assert_parity(halve_rows, backend="wrong")
 
 def test_elsewhere():
-    with pytest.raises(AssertionError, match="nothing of halve ran(.|\\\\s)*needs sm>=1000"):
-        assert_parity(halve, backend="elsewhere")
+    with pytest.raises(AssertionError, match="nothing of halve_rows ran(.|\\\\s)*needs sm>=1000"):
+        assert_parity(halve_rows, backend="elsewhere")
 """
     )
     assert result.parseoutcomes()["passed"] == 3
