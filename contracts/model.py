@@ -18,7 +18,8 @@ from .axes import Computed, Named, Variadic
 from .errors import ContractDefinitionError
 from .rules.about import About
 from .rules.base import Names, Rule
-from .rules.expression import Expression
+from .rules.expression import Expression, When
+from .rules.memory import NoOverlap
 from .spec import (
     AnySpec,
     ItemsSpec,
@@ -123,6 +124,14 @@ class Declaration:
                     if isinstance(node, expressions.Name) and node.path:
                         found[node.id][node.path] = None
         return tuple(map(tuple, found.values()))
+
+    @functools.cached_property
+    def written(self) -> frozenset[str]:
+        """The arguments that the function writes to: those that may overlap no other."""
+        rules = (rule.rule if isinstance(rule, When) else rule for rule in self.rules)
+        return frozenset(
+            name for rule in rules if isinstance(rule, NoOverlap) for name in rule.names
+        )
 
     @property
     def axes(self) -> tuple[str, ...]:

@@ -127,3 +127,10 @@ def check_inner(contract: Contract, inner: Inner) -> None:
             f"the contract of {contract.name} does not say how to allocate "
             f"{', '.join(inner.buffers)}: give it outputs="
         )
+    taken = inspect.signature(declaration.outputs).parameters if inner.buffers else ()
+    for name in inner.buffers:
+        if name not in taken:
+            raise ContractDefinitionError(
+                f"outputs= of {contract.name} does not take {name!r}, so that a caller's buffer "
+                "would be ignored: take it, and return it where it is not None"
+            )

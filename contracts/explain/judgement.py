@@ -50,7 +50,7 @@ class Judgement(Matching):
         self.found.sort(key=lambda fault: order.get(root(fault.argument), len(order)))
         for rule in declaration.rules:
             for fault in list(rule.judge(self)):
-                self.report(fault)
+                self.report(fault, authored=rule.fix is not None)
                 self.refused_names |= rule_names(rule)
         for fault in deferred:
             names = set(fault.expected.split()) if fault.expected else set()
@@ -81,15 +81,22 @@ class Judgement(Matching):
         for fault in self.match(argument.spec, value, argument.name, argument.name):
             self.report(fault)
 
-    def report(self, fault: Violation) -> None:
-        if (
-            fault.fix
-            and fault.argument
-            and not is_assignable(self.arguments.get(root(fault.argument)), fault.argument)
-        ):
+    def report(self, fault: Violation, *, authored: bool = False) -> None:
+        if fault.fix and fault.argument and not (authored or self.is_replaceable(fault)):
             fault = replace(fault, fix=None)
         note = self.declaration.note(fault.rule)
         self.found.append(fault if note is None else note.annotate(fault, self.env))
+
+    def is_replaceable(self, fault: Violation) -> bool:
+        """Whether a fix may put another tensor in an argument's place: not where the caller waits
+        for what is written to the one that was given, nor where it cannot be assigned."""
+        label = fault.argument or ""
+        if not (fault.fix or "").startswith(f"{label} = "):
+            return True
+        name = root(label)
+        return name not in self.declaration.written and is_assignable(
+            self.arguments.get(name), label
+        )
 
     def outvote(self, arguments: list[Argument]) -> dict[str, Binding]:
         """The axes of which the first tensor alone has a size that all others contradict.

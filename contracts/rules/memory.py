@@ -244,17 +244,17 @@ class NoOverlap(MemoryRule):
                     argument=label,
                     expected="distinct elements",
                     actual=f"strides {tuple(x.stride())}",
-                    fix=f"{label} = {label}.clone(memory_format=torch.contiguous_format)",
                 )
-            for other, addresses in extents[index + 1 :]:
+            for place, (other, addresses) in enumerate(extents[index + 1 :], index + 1):
                 if overlap(extents[index][1], addresses):
+                    is_read = place >= len(mine)
                     yield self.violation(
                         call,
                         f"{label} and {other} overlap in memory",
                         argument=label,
                         expected="memory of its own",
                         actual=f"shared with {other}",
-                        fix=f"{label} = {label}.clone(memory_format=torch.contiguous_format)",
+                        **({"fix": f"{other} = {other}.clone()"} if is_read else {}),
                     )
 
 

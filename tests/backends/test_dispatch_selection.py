@@ -324,6 +324,19 @@ def test_an_op_is_defined_again_as_in_a_notebook_but_never_shadowed() -> None:
         Op(other, reference=halve_reference)
 
 
+def test_buffers_that_outputs_would_ignore_are_a_definition_error() -> None:
+    """`op(x, out=buffer)` has to write into that buffer, and return it."""
+
+    @contract(outputs=lambda x: torch.empty_like(x))
+    def doubled(x: Row, out: Row | None = None) -> Row: ...
+
+    def double(x: Tensor, out: Tensor) -> None:
+        torch.mul(x, 2, out=out)
+
+    with pytest.raises(ContractDefinitionError, match="outputs= of .* does not take 'out'"):
+        Op(doubled, reference=double, buffers=["out"])
+
+
 def lambda_of(function: Any) -> Any:
     def reference(x: Tensor) -> Tensor:
         return function(x)

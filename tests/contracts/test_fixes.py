@@ -76,12 +76,6 @@ CASES: list[tuple[str, Any, tuple[Any, ...], Callable[[], dict[str, Any]]]] = [
     ),
     ("aligned", {"x": Flat}, (aligned(64),), lambda: {"x": shifted()}),
     ("overlap", {"x": Flat, "y": Flat}, (no_overlap("x"),), lambda: {"x": SHARED, "y": SHARED}),
-    (
-        "itself",
-        {"x": Float32[Tensor, "a b"]},
-        (no_overlap("x"),),
-        lambda: {"x": torch.zeros(1, 4).expand(3, 4)},
-    ),
     ("device", {"x": Tensor}, (device("meta"),), lambda: {"x": torch.zeros(3)}),
     (
         "devices",

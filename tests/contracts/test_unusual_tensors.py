@@ -180,7 +180,8 @@ def test_lazy_complex_views(make: Callable[[], Tensor], word: str) -> None:
             assert not both_verdicts(f, x)
             with pytest.raises(ContractError, match=word) as caught:
                 f(x)
-            assert ".resolve_" in caught.value.violations[0].fix
+            fix = caught.value.violations[0].fix
+            assert fix is None if rule.word == "no_overlap" else ".resolve_" in fix
     over(Complex64[Tensor, "n"])(make())
 
 

@@ -66,7 +66,8 @@ def test_calls_shrink_to_small_sizes() -> None:
     @contract("rows % 4 == 0")
     def f(x: Float32[Tensor, "rows cols"], y: Float32[Tensor, "cols"] | None = None): ...
 
-    smallest = find(calls(f.contract), lambda call: call["x"].shape[0] > 4, settings=settings())
+    alone = settings(derandomize=True, database=None)
+    smallest = find(calls(f.contract), lambda call: call["x"].shape[0] > 4, settings=alone)
     assert smallest["x"].shape == (8, 0)
     assert smallest["y"] is None
 
