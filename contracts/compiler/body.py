@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -34,9 +35,7 @@ from ..spec import (
     tensor_specs,
 )
 from ..tensors import PLAIN_TYPES, is_strided
-from .code import Code
-
-CACHED = 3  # with fewer tensors the tests are as cheap as the cache
+from .code import CACHED, Code
 
 
 class Body(Code):
@@ -338,9 +337,7 @@ class Body(Code):
         for argument in declaration.arguments:
             if isinstance(argument.inner, ValueSpec):
                 self.spec(argument.spec, argument.name, argument.name)
-        self.kinds([argument.name for argument in plain], None)
-        if plain:
-            self.kinds([argument.name for argument in optional], plain[0].name)
+        self.kinds([argument.name for argument in plain], [argument.name for argument in optional])
         broadcast = broadcast_names(declaration)
         certain = {name for argument in plain for name in axis_names(argument.spec)}
         for name in declaration.axes:
@@ -364,43 +361,75 @@ class Body(Code):
         for argument in [*plain, *optional, *containers]:
             self.computed(argument.spec, argument.name, argument.name)
 
-    def kinds(self, names: list[str], anchor: str | None) -> None:
-        """Type, dtype, device and the like of some tensors, behind a cache where that pays.
+    def kinds(self, sure: list[str], optional: list[str]) -> None:
+        """Type, dtype, device and the like of the single tensors, behind a cache where that pays.
 
-        `anchor` is a tensor whose kind is known, to which the others' devices are compared.
+        One cache knows calls with every optional tensor; where one is absent, another knows those
+        that are always there, and the rest are tested.
         """
-        if len(names) < CACHED:
+        tensors = [*sure, *optional]
+        if not sure or len(tensors) < CACHED:
             return
-        gradless = any(isinstance(rule, NoGrad) for rule in self.declaration.rules)
-        cache = self.constant(Kinds(gradless), "kinds")
-        tensors = ", ".join([anchor, *names] if anchor else names)
-        escapes = [f"{name} is None" for name in names if self.conditional(name)]
-        # Asking the cache about a strided nested tensor ends the process. Reading its shape fails,
-        # and each shape is needed anyway; where it is not, the tensor is asked.
+        self.anchor = sure[0]
+        nested = self.read_shapes_ahead(tensors)
+        if any(rule.pointers for rule in self.declaration.rules):
+            self.unaddressed = self.local("addressless")
+            self.line(f"{self.unaddressed} = {self.tracing()}")
+        with self.unless_known(tensors, nested):
+            self.line(f"{self.tracing()} = {self.tracing()} or {self.exporting()}")
+            if self.unaddressed:
+                fake = self.isinstance(self.anchor, self.constant(FakeTensor, "FakeTensor"))
+                self.line(f"{self.unaddressed} = {self.tracing()} or {fake}")
+            if optional and len(sure) >= CACHED:
+                with self.unless_known(sure, nested):
+                    self.test_kinds(sure)
+                self.test_kinds(optional)
+            else:
+                self.test_kinds(tensors)
+        self.kinds_known.update(tensors)
+
+    def read_shapes_ahead(self, names: list[str]) -> set[str]:
+        """Read the shapes that will be needed; the tensors whose shape will not be.
+
+        Asking the cache about a strided nested tensor ends the process. Reading its shape fails
+        instead; where no shape is needed, the tensor has to be asked whether it is nested.
+        """
+        nested = set()
         for name in names:
             spec = self.declaration.argument(name).inner
             if isinstance(spec, TensorSpec) and spec.shape == ANY_SHAPE:
-                escapes.append(f"{name}.is_nested")
+                nested.add(name)
                 continue
             with self.present(name):
                 self.read_shapes[name] = self.read_shape(name, name)
-        if anchor and anchor not in self.read_shapes:
-            escapes.append(f"{anchor}.is_nested")
-        escape = " or ".join([self.tracing(), *escapes, f"not {cache}.same({tensors})"])
-        with self.block(f"if {escape}:"):
-            self.conditions -= 1  # the cache stands for the block: what it tests, holds after it
-            self.anchor = anchor or names[0]
-            for name in names:
-                spec = self.declaration.argument(name).inner
-                assert isinstance(spec, TensorSpec)
-                with self.present(name):
-                    self.require_all(self.kind_tests(spec, name))
-            for rule in self.declaration.rules:
-                self.settled.setdefault(rule.id, set()).update(rule.emit_kinds(self, names))
-            with self.block(f"if not {self.tracing()}:"):
+        return nested
+
+    @contextmanager
+    def unless_known(self, names: list[str], nested: set[str]) -> Iterator[None]:
+        """A block of tests that a cache stands for: what they say, holds after it."""
+        gradless = any(isinstance(rule, NoGrad) for rule in self.declaration.rules)
+        cache = self.constant(Kinds(gradless), "kinds")
+        tensors = ", ".join(names)
+        unknown = [
+            self.tracing(),
+            *(f"{name} is None" for name in names if self.conditional(name)),
+            *(f"{name}.is_nested" for name in names if name in nested),
+        ]
+        with self.block(f"if {' or '.join(unknown)} or not {cache}.same({tensors}):"):
+            self.conditions -= 1
+            yield
+            with self.block(f"if not ({' or '.join(unknown)}):"):
                 self.line(f"{cache}.remember({tensors})")
             self.conditions += 1
-        self.kinds_known.update(names)
+
+    def test_kinds(self, names: list[str]) -> None:
+        for name in names:
+            spec = self.declaration.argument(name).inner
+            assert isinstance(spec, TensorSpec)
+            with self.present(name):
+                self.require_all(self.kind_tests(spec, name))
+        for rule in self.declaration.rules:
+            self.settled.setdefault(rule.id, set()).update(rule.emit_kinds(self, names))
 
     def rules(self) -> None:
         pointers = [rule for rule in self.declaration.rules if rule.pointers]
@@ -417,8 +446,11 @@ class Body(Code):
     def addressless(self) -> str:
         """Whether the tensors have no addresses: in a traced graph, and where they are fake.
 
-        One tensor speaks for all: torch does not mix fake tensors with others.
+        One tensor speaks for all: torch does not mix fake tensors with others. The cache of kinds
+        knows no fake ones, so that behind it nothing need be asked.
         """
+        if self.unaddressed:
+            return self.unaddressed
         tensors = [argument.name for argument in self.declaration.arguments if argument.is_tensor]
         sure = [name for name in tensors if not self.conditional(name)]
         if not tensors:

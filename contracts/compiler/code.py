@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..axes import Axis, Fixed, Named
+from ..binding import by_kind
 from ..model import Declaration
 from ..rules.base import Rule
 from ..rules.memory import MemoryRule
@@ -18,6 +19,8 @@ from ..spec import (
 )
 from ..tensors import COMPLEX, PLAIN_TYPES, each_tensor, is_strided
 from .module import Module
+
+CACHED = 3  # with fewer tensors the tests of kinds are as cheap as the cache
 
 
 class Code:
@@ -42,11 +45,15 @@ class Code:
         self.contiguity: dict[str, str] = {}
         self.strided: set[str] = set()
         self.read_shapes: dict[str, str] = {}  # shapes that were read ahead of their tests
+        sure, optional, *_ = by_kind(declaration)
+        self.cached = bool(sure) and len(sure) + len(optional) >= CACHED
+        """Whether the single tensors stand behind a cache of kinds."""
         self.kinds_known: set[str] = set()  # tensors whose kinds have been tested
         self.settled: dict[str, set[str]] = {}  # what rules tested along with the kinds
         self.anchor = ""
         self.conditions = 0
         self.traced = ""
+        self.unaddressed = ""
         self.strided_by_rule = {
             name
             for rule in declaration.rules
@@ -88,9 +95,13 @@ class Code:
         if not self.traced:
             self.traced = self.local("tracing")
             compiling = self.constant(torch.compiler.is_dynamo_compiling, "is_dynamo_compiling")
-            exporting = self.constant(torch.compiler.is_exporting, "is_exporting")
-            self.lines.insert(0, f"{'    ' * 2}{self.traced} = {compiling}() or {exporting}()")
+            known = f"{compiling}()" if self.cached else f"{compiling}() or {self.exporting()}"
+            self.lines.insert(0, f"{'    ' * 2}{self.traced} = {known}")
         return self.traced
+
+    def exporting(self) -> str:
+        """Whether an export without Dynamo is tracing, whose tensors no cache of kinds knows."""
+        return f"{self.constant(torch.compiler.is_exporting, 'is_exporting')}()"
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)

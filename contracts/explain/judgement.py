@@ -21,6 +21,9 @@ from .matching import Matching
 from .places import Binding, is_assignable, placed, root, shape_of
 
 
+VIEWS = ".to_local()"  # a fix that leads to the same memory
+
+
 @dataclass
 class Judgement(Matching):
     """One call being judged. Implements `rules.base.Call`."""
@@ -90,8 +93,8 @@ class Judgement(Matching):
     def is_replaceable(self, fault: Violation) -> bool:
         """Whether a fix may put another tensor in an argument's place: not where the caller waits
         for what is written to the one that was given, nor where it cannot be assigned."""
-        label = fault.argument or ""
-        if not (fault.fix or "").startswith(f"{label} = "):
+        label, fix = fault.argument or "", fault.fix or ""
+        if not fix.startswith(f"{label} = ") or fix.endswith(VIEWS):
             return True
         name = root(label)
         return name not in self.declaration.written and is_assignable(
