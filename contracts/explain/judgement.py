@@ -20,7 +20,6 @@ from ..tensors import tensors_in
 from .matching import Matching
 from .places import Binding, is_assignable, placed, root, shape_of
 
-
 VIEWS = ".to_local()"  # a fix that leads to the same memory
 
 
