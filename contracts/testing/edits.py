@@ -8,6 +8,7 @@ rule is the test of that rule.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -164,6 +165,16 @@ def _of_all(plan: Plan) -> Iterator[Edit]:
         if devices and devices != {device} and can_fake(device):
             moved = plan.map(partial(replace, device=device))
             yield Edit("device", f"everything on {device}", moved)
+    dtypes = Counter(tensor.dtype for _, tensor in plan.tensors())
+    for old in (dtype for dtype, tensors in dtypes.items() if tensors > 1):
+        for new in sorted((d for d in DTYPES if d != old), key=partial(_distance, old))[:4]:
+            changed = plan.map(partial(_with_dtype, old, new))
+            title = f"everything of {dtype_name(old)} as {dtype_name(new)}"
+            yield Edit(f"dtype {new}", title, changed)
+
+
+def _with_dtype(old: torch.dtype, new: torch.dtype, tensor: TensorPlan) -> TensorPlan:
+    return replace(tensor, dtype=new, requires_grad=False) if tensor.dtype == old else tensor
 
 
 def _overlaps(plan: Plan) -> Iterator[Edit]:

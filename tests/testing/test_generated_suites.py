@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from jaxtyping import Float32, Int32
+from jaxtyping import Float, Float32, Int32
 from torch import Tensor
 
-from contracts import Contract, contract, custom, dtype, values
+from contracts import Contract, contract, custom, dtype, same_dtype, values
 from contracts.explain import violations, violations_of_contents
 from contracts.testing import assert_contract, generate
 from contracts.testing.cases import Suite, declared
@@ -205,3 +205,13 @@ def test_custom_rules_are_searched_for() -> None:
     def f(x: Float32[Tensor, "n"]): ...
 
     assert [c.plan.sizes["n"] for c in suite_of(f).broken if c.breaks.startswith("custom")]
+
+
+@pytest.mark.parametrize("names", [("k",), ("k", "v")])
+def test_a_rule_on_dtypes_is_broken_by_changing_all_that_agree(names: tuple[str, ...]) -> None:
+    """One tensor of another dtype breaks the agreement as well: only both break the rule alone."""
+
+    @contract(same_dtype("k", "v"), dtype((torch.bfloat16, torch.float16), *names))
+    def f(k: Float[Tensor, "n"], v: Float[Tensor, "n"]): ...
+
+    assert_contract(f)
