@@ -190,13 +190,17 @@ def explain(options: argparse.Namespace, terminal: Terminal) -> Answer:
     text = " ".join(options.text)
     if text in ("", "-"):
         text = sys.stdin.read()
-    subjects = _subjects_for(text, options.op)
+    subjects, missing = _subjects_for(text, options.op)
     entries = catalog.catalogue(subjects)
     matches = catalog.look_up(text, entries)
     data = [{"foundBy": match.how, **match.entry.to_dict()} for match in matches]
     sure = bool(matches) and matches[0].how != "words"
     if not entries:
         return Answer(why_empty(), data, yes=False)
+    if text in {name for subject in subjects for name in (subject.name, subject.path)}:
+        return Answer(f"this is a whole contract: python -m contracts show {text}", [], yes=False)
+    if missing is not None and not sure:
+        return Answer(missing, [], yes=False)
     if not sure:
         return Answer(_guesses(matches, terminal), data, yes=False)
     (first,) = _with_fix(matches[0].entry, subjects)
@@ -213,18 +217,20 @@ def _with_fix(entry: Entry, subjects: Sequence[Subject]) -> tuple[Entry, ...]:
     return catalog.mended(subject, [entry])
 
 
-def _subjects_for(text: str, op: str | None) -> list[Subject]:
+def _subjects_for(text: str, op: str | None) -> tuple[list[Subject], str | None]:
+    """Where to look, and why not where the text says, if that is not to be had."""
     if op is not None:
-        return [catalog.find(op)]
+        return [catalog.find(op)], None
     subjects = list(catalog.installed())
     path = catalog.path_in(text)
     if path is not None and path not in (subject.path for subject in subjects):
         try:
             subjects.insert(0, catalog.find(path))
-        except NotFound:
+        except NotFound as error:
             if not subjects:
                 raise
-    return subjects
+            return subjects, str(error)
+    return subjects, None
 
 
 def _guesses(matches: Sequence[Match], terminal: Terminal) -> str:

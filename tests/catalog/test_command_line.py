@@ -126,6 +126,22 @@ def test_explain_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the nearest" in text
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("no_such_module:f/n-rank", "cannot import no_such_module"),
+        ("contracts.errors:no_such_function/n-rank", "contracts.errors has no 'no_such_function'"),
+        (SPARSE, f"this is a whole contract: python -m contracts show {SPARSE}"),
+    ],
+)
+def test_explain_says_why_there_is_no_entry(
+    capsys: pytest.CaptureFixture[str], text: str, answer: str
+) -> None:
+    code, printed = ask(capsys, "explain", text)
+    assert code == 1
+    assert printed.startswith(answer)
+
+
 def test_a_script_s_error_names_the_command_that_explains_it(module: str) -> None:
     environment = {"PYTHONPATH": str(ROOT)}
     failed = subprocess.run(
