@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ _SPARSE = (
 )
 
 
+@functools.cache
 def dtype_name(dtype: torch.dtype) -> str:
     """`float8_e4m3fn` for `torch.float8_e4m3fn`."""
     return str(dtype).rpartition(".")[2]
@@ -53,16 +55,15 @@ def is_strided(x: torch.Tensor) -> bool:
 
 
 def has_unit_stride(x: torch.Tensor, dim: int) -> bool:
-    """Whether neighbours along `dim` are neighbours in memory; one element has no neighbours."""
-    if not is_strided(x):
-        return False
+    """Whether neighbours along `dim` are neighbours in plain memory."""
+    return is_strided(x) and steps_by_one(x, dim)
+
+
+def steps_by_one(x: torch.Tensor, dim: int) -> bool:
+    """The same of a tensor that is known to be strided; one element has no neighbours."""
     if x.numel() <= 1:
         return True
     return -x.ndim <= dim < x.ndim and (x.shape[dim] == 1 or x.stride()[dim] == 1)
-
-
-def is_dense_row_major(x: torch.Tensor) -> bool:
-    return is_strided(x) and x.is_contiguous()
 
 
 def has_pointer(x: torch.Tensor) -> bool:
@@ -104,7 +105,7 @@ def overlap(x: tuple[int, int] | None, y: tuple[int, int] | None) -> bool:
 def overlaps_itself(x: torch.Tensor) -> bool:
     """Whether two indices may address one element: `expand`, or strides smaller than the extent
     of the axes within them."""
-    if x.numel() < 2:
+    if x.numel() < 2 or x.is_contiguous():
         return False
     extent = 1
     axes = sorted(

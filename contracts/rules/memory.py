@@ -15,11 +15,11 @@ from ..tensors import (
     extent,
     has_pointer,
     has_unit_stride,
-    is_dense_row_major,
     misread,
     overlap,
     overlaps_itself,
     span,
+    steps_by_one,
 )
 from .base import Call, Code, Names, Rule
 from .tensor import TensorRule
@@ -82,7 +82,7 @@ class UnitStride(MemoryRule):
         for label, x in self.named(call):
             if fault := self.misreads(call, label, x):
                 yield fault
-            elif not has_unit_stride(x, self.dim):
+            elif not steps_by_one(x, self.dim):
                 strides = tuple(x.stride())
                 if not -x.ndim <= self.dim < x.ndim:
                     yield self.violation(
@@ -120,7 +120,7 @@ class Contiguous(MemoryRule):
         for label, x in self.named(call):
             if fault := self.misreads(call, label, x):
                 yield fault
-            elif not is_dense_row_major(x):
+            elif not x.is_contiguous():
                 yield self.violation(
                     call,
                     f"{label} is not contiguous: shape {tuple(x.shape)} has strides "
