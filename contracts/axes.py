@@ -82,6 +82,15 @@ class Shape:
         return next((i for i, axis in enumerate(self.axes) if isinstance(axis, Variadic)), None)
 
     @functools.cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The part of a violation's id that says which axis it is about, for each."""
+        after = len(self.axes) if self.variadic is None else self.variadic
+        return tuple(
+            axis_key(axis, index if index <= after else index - len(self.axes))
+            for index, axis in enumerate(self.axes)
+        )
+
+    @functools.cached_property
     def has_computed(self) -> bool:
         return any(isinstance(axis, Computed) for axis in self.axes)
 

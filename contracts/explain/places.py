@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, 
 from dataclasses import dataclass
 from typing import Any
 
-from ..axes import Anonymous, Axis, Computed, Fixed, Named, Variadic, axis_key
+from ..axes import Anonymous, Axis, Computed, Fixed, Named, Variadic
 from ..spec import TensorSpec
 
 
@@ -36,19 +36,19 @@ def shape_of(spec: TensorSpec, value: Any) -> tuple[Any, ...] | None:
 
 def placed(spec: TensorSpec, shape: tuple[Any, ...]) -> Iterator[tuple[int, Axis, Any, str]]:
     """Each axis with its position, size and key; a variadic one has the sizes it covers."""
-    axes, position = spec.shape.axes, spec.shape.variadic
+    axes, position, keys = spec.shape.axes, spec.shape.variadic, spec.shape.keys
     for index, axis in enumerate(axes):
         if isinstance(axis, Anonymous):
             continue
         if position is None or index < position:
-            yield index, axis, shape[index], axis_key(axis, index)
+            yield index, axis, shape[index], keys[index]
         elif index == position:
             stop = len(shape) - (len(axes) - position - 1)
             if isinstance(axis, Variadic) and axis.name is not None:
-                yield index, axis, shape[position:stop], axis_key(axis, index)
+                yield index, axis, shape[position:stop], keys[index]
         else:
             place = len(shape) - len(axes) + index
-            yield place, axis, shape[place], axis_key(axis, index - len(axes))
+            yield place, axis, shape[place], keys[index]
 
 
 def axis_title(axis: Axis) -> str:
