@@ -18,6 +18,7 @@ OURS, BY_HAND, JAXTYPING = "contracts", "hand-written", "jaxtyping + beartype"
 PEERS = {
     BY_HAND: "by_hand",
     JAXTYPING: "jaxtyping_beartype",
+    "jaxtyped(typechecker=beartype)": "jaxtyped_by_beartype",
     "dltype": "dltype_annotations",
     "tensor-shape-assert": "tensor_shape_asserts",
     "vLLM TensorSchema": "vllm_tensor_schema",
