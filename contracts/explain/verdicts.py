@@ -14,19 +14,23 @@ from .judgement import Judgement, rule_names
 from .places import Binding
 
 
-def violations(declaration: Declaration, arguments: dict[str, Any]) -> tuple[Violation, ...]:
-    """Every broken rule of a call, given by argument name; empty where the call is right."""
+def judged(declaration: Declaration, arguments: dict[str, Any]) -> Judgement:
+    """A call, given by argument name, against its whole declaration."""
     judgement = Judgement(arguments, declaration=declaration)
     judgement.run()
-    return tuple(judgement.found)
+    return judgement
+
+
+def violations(declaration: Declaration, arguments: dict[str, Any]) -> tuple[Violation, ...]:
+    """Every broken rule of a call, given by argument name; empty where the call is right."""
+    return tuple(judged(declaration, arguments).found)
 
 
 def violations_of_contents(
     declaration: Declaration, arguments: dict[str, Any]
 ) -> tuple[Violation, ...]:
     """The broken rules on contents, of a call that breaks no other. Reads tensors, and waits."""
-    judgement = Judgement(arguments, declaration=declaration)
-    judgement.run()
+    judgement = judged(declaration, arguments)
     judgement.found.clear()
     for condition, rule in contents_rules(declaration):
         if condition is None or condition.applies(judgement.env):
@@ -50,8 +54,7 @@ def violations_of_result(
     declaration: Declaration, arguments: dict[str, Any], result: Any
 ) -> tuple[Violation, ...]:
     """Where a result differs from the return annotation, given the call that made it."""
-    judgement = Judgement(arguments, declaration=declaration)
-    judgement.run()
+    judgement = judged(declaration, arguments)
     judgement.found.clear()
     for fault in (
         *judgement.match(declaration.returns, result, "return", "return"),
@@ -63,8 +66,7 @@ def violations_of_result(
 
 def sizes(declaration: Declaration, arguments: dict[str, Any]) -> dict[str, Any]:
     """The axis sizes of a call, as far as they can be known."""
-    judgement = Judgement(arguments, declaration=declaration)
-    judgement.run()
+    judgement = judged(declaration, arguments)
     return {name: bound.size for name, bound in judgement.bindings.items()}
 
 
