@@ -80,6 +80,9 @@ def here(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.P
     """The page's own files, in a folder from which they can be imported."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("COLUMNS", "80")
+    # What pytest prints at a terminal: under a CI's variables it no longer shortens its summary.
+    for variable in ("CI", "BUILD_NUMBER", "FORCE_COLOR", "PY_COLORS", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(variable, raising=False)
     for name, text in files().items():
         monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
         (pytester.path / name).write_text(text)
