@@ -30,51 +30,65 @@ _APPLY: dict[str, Callable[[Any, Any], Any]] = {
 
 def evaluate(node: Node, env: Mapping[str, Any]) -> Any:
     """The expression's value; `env` holds axes and arguments. Raises Unbound or Incomputable."""
-    match node:
-        case Const(value=value):
-            return value
-        case Name(id=name, path=path):
-            try:
-                value = env[name]
-            except KeyError:
-                raise Unbound(name) from None
-            for attribute in path:
-                value = _guarded(getattr, value, attribute)
-            return value
-        case Unary(operator=operator, operand=operand):
-            value = evaluate(operand, env)
-            return not value if operator == "not" else -value
-        case Binary(operator=operator, left=left, right=right):
-            return _apply(operator, evaluate(left, env), evaluate(right, env))
-        case Tuple(items=items):
-            return tuple(evaluate(item, env) for item in items)
-        case Compare(operators=operators, operands=operands):
-            left = evaluate(operands[0], env)
-            for operator, operand in zip(operators, operands[1:], strict=True):
-                right = evaluate(operand, env)
-                if not _apply(operator, left, right):
-                    return False
-                left = right
-            return True
-        case Logical(operator=operator, operands=operands):
-            stop = operator == "or"
-            value = not stop
-            for operand in operands:
-                value = evaluate(operand, env)
-                if bool(value) is stop:
-                    break
-            return value
-        case IsNone(name=name, negated=negated):
-            return (env.get(name) is None) is not negated
-        case Call(function=function, operands=operands):
-            values = [evaluate(operand, env) for operand in operands]
-            implementation = (
-                TENSOR_FUNCTIONS[function][0]
-                if function in TENSOR_FUNCTIONS
-                else NUMERIC_FUNCTIONS[function][0]
-            )
-            return _guarded(implementation, *values)
-    raise AssertionError(node)
+    return _EVALUATE[type(node)](node, env)
+
+
+def _name(node: Name, env: Mapping[str, Any]) -> Any:
+    try:
+        value = env[node.id]
+    except KeyError:
+        raise Unbound(node.id) from None
+    for attribute in node.path:
+        value = _guarded(getattr, value, attribute)
+    return value
+
+
+def _unary(node: Unary, env: Mapping[str, Any]) -> Any:
+    value = evaluate(node.operand, env)
+    return not value if node.operator == "not" else -value
+
+
+def _binary(node: Binary, env: Mapping[str, Any]) -> Any:
+    return _apply(node.operator, evaluate(node.left, env), evaluate(node.right, env))
+
+
+def _compare(node: Compare, env: Mapping[str, Any]) -> bool:
+    left = evaluate(node.operands[0], env)
+    for operator, operand in zip(node.operators, node.operands[1:], strict=True):
+        right = evaluate(operand, env)
+        if not _apply(operator, left, right):
+            return False
+        left = right
+    return True
+
+
+def _logical(node: Logical, env: Mapping[str, Any]) -> Any:
+    stop = node.operator == "or"
+    value = not stop
+    for operand in node.operands:
+        value = evaluate(operand, env)
+        if bool(value) is stop:
+            break
+    return value
+
+
+def _call(node: Call, env: Mapping[str, Any]) -> Any:
+    values = [evaluate(operand, env) for operand in node.operands]
+    functions = TENSOR_FUNCTIONS if node.function in TENSOR_FUNCTIONS else NUMERIC_FUNCTIONS
+    return _guarded(functions[node.function][0], *values)
+
+
+_EVALUATE: dict[type[Any], Callable[[Any, Mapping[str, Any]], Any]] = {
+    Const: lambda node, env: node.value,
+    Name: _name,
+    Unary: _unary,
+    Binary: _binary,
+    Tuple: lambda node, env: tuple(evaluate(item, env) for item in node.items),
+    Compare: _compare,
+    Logical: _logical,
+    IsNone: lambda node, env: (env.get(node.name) is None) is not node.negated,
+    Call: _call,
+}
 
 
 def _apply(operator: str, left: Any, right: Any) -> Any:
