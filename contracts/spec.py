@@ -12,7 +12,7 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import InitVar, dataclass
 from typing import Any
 
@@ -49,6 +49,14 @@ class ValueSpec:
     text: str
     hint: Any
     types: tuple[type, ...] | None = None
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The choices of a Literal of integers, which a trace compares one by one."""
+        if typing.get_origin(self.hint) is not typing.Literal:
+            return ()
+        choices = typing.get_args(self.hint)
+        return choices if all(type(choice) is int for choice in choices) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +326,8 @@ def _read_value(annotation: Any) -> Spec:
         raise ContractDefinitionError(f"the annotation {annotation!r} cannot be resolved")
     if annotation in _SIMPLE if isinstance(annotation, type) else False:
         return ValueSpec(_text(annotation), annotation, _SIMPLE[annotation])
+    if typing.get_origin(annotation) is abc.Callable:  # nobody can see what it takes and gives
+        return ValueSpec(_text(annotation), annotation, (abc.Callable,))
     if typing.get_origin(annotation) is typing.Literal or not isinstance(annotation, type):
         spec = ValueSpec(_text(annotation), annotation)
     elif type(annotation).__instancecheck__ is type.__instancecheck__:
@@ -334,13 +344,22 @@ def _read_value(annotation: Any) -> Spec:
     return spec
 
 
-@constant_of_trace
 def is_bearable(value: Any, hint: Any) -> bool:
     """beartype's verdict on a value that is not a tensor."""
     # Imported late: it takes longer than the rest of this package, and few contracts need it.
     from beartype.door import is_bearable as judge
 
     return judge(value, hint)
+
+
+def judge_of(hint: Any) -> Callable[[Any], bool]:
+    """The same for one annotation, which a trace need not know."""
+
+    @constant_of_trace
+    def judge(value: Any) -> bool:
+        return is_bearable(value, hint)
+
+    return judge
 
 
 def _text(annotation: Any) -> str:

@@ -31,7 +31,7 @@ from ..spec import (
     TupleSpec,
     UnionSpec,
     ValueSpec,
-    is_bearable,
+    judge_of,
     tensor_specs,
 )
 from ..tensors import PLAIN_TYPES, is_strided
@@ -143,6 +143,10 @@ class Body(Code):
                     targets.append(size)
                     later.append((axis, size))
                     self.temporaries[key, index] = size
+        if targets:  # unpacking fails by itself; in a trace of torch 2.11, for good
+            wrong = f"{self.builtin('len')}({shape}) != {len(targets)}"
+            self.line(f"if {self.traced} and {wrong}:" if self.traced else f"if {wrong}:")
+            self.line(f"    {self.failure}")
         if len(targets) == 1:
             self.line(f"({targets[0]},) = {shape}")
         elif targets:
@@ -204,12 +208,13 @@ class Body(Code):
             kinds = spec.types[0] if len(spec.types) == 1 else spec.types
             hint = re.sub(r"\W+", "_", spec.text).strip("_")
             self.require(self.isinstance(x, self.constant(kinds, f"{hint}_type")))
+        elif numbers := spec.numbers:
+            integers = self.constant((int, torch.SymInt), "int_type")
+            alike = " or ".join(f"{x} == {number}" for number in numbers)
+            self.require(f"{self.isinstance(x, integers)} and ({alike})")
         else:
-            judge, hint = (
-                self.constant(is_bearable, "is_bearable"),
-                self.constant(spec.hint, "hint"),
-            )
-            self.require(f"{judge}({x}, {hint})")
+            judge = self.constant(judge_of(spec.hint), "is_bearable")
+            self.require(f"{judge}({x})")
 
     def items(
         self, spec: ItemsSpec | TupleSpec, x: str, key: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .functions import NUMERIC_FUNCTIONS, TENSOR_FUNCTIONS, exact_div
+from .functions import NUMERIC_FUNCTIONS, TENSOR_FUNCTIONS, by_zero, whole_div
 from .nodes import Binary, Call, Compare, Const, IsNone, Logical, Name, Node, Tuple, Unary
 
 
@@ -39,11 +39,16 @@ def _write(
             case Unary(operand=operand):
                 text, level = f"-{source(operand, 7)}", 7
             case Binary(operator="/", left=left, right=right) if constant is not None:
-                return f"{constant(exact_div, 'exact_div')}({source(left)}, {source(right)})"
+                return f"{constant(whole_div, 'whole_div')}({source(left)}, {source(right)})"
             case Binary(operator="/", left=left, right=right):
                 text, level = f"{source(left, 6)}/{source(right, 7)}", 6
             case Binary(operator="**", left=left, right=right):
                 text, level = f"{source(left, 9)} ** {source(right, 8)}", 8
+            case Binary(operator="%" | "//" as operator, left=left, right=right) if (
+                constant is not None and not isinstance(right, Const)
+            ):
+                divisor = f"({source(right, 2)} or {constant(by_zero, 'by_zero')}())"
+                text, level = f"{source(left, 6)} {operator} {divisor}", 6
             case Binary(operator=operator, left=left, right=right):
                 level = 5 if operator in "+-" else 6
                 text = f"{source(left, level)} {operator} {source(right, level + 1)}"

@@ -25,9 +25,23 @@ def exact_div(a: Any, b: Any) -> Any:
     return a // b
 
 
+def whole_div(a: Any, b: Any) -> Any:
+    """The same in generated code, which only says yes or no: a trace cannot spell sizes out."""
+    if isinstance(a, float) or isinstance(b, float):
+        return a / b
+    if b == 0 or a % b != 0:
+        raise Incomputable
+    return a // b
+
+
+def by_zero() -> int:
+    """Stands for a divisor of zero, on which a trace would fail for good."""
+    raise ZeroDivisionError
+
+
 def cdiv(a: int, b: int) -> int:
     """Ceiling division."""
-    return -(-a // b)
+    return -(-a // (b or by_zero()))
 
 
 def is_power_of_2(n: int) -> bool:

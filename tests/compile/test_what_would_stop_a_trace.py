@@ -1,0 +1,129 @@
+"""Calls whose checks would raise in the middle of a test are refused in a graph as outside, with
+sizes known or dynamic: a wrong number of axes to unpack, a division by zero, a number among few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from contracts import ContractError, aligned, contract
+
+
+@contract
+def vector(x: Float[Tensor, "n"]) -> Tensor:
+    return 2 * x
+
+
+@contract
+def matrix(x: Float[Tensor, "n d"], bias: Float[Tensor, "d"] | None = None) -> Tensor:
+    return 2 * x
+
+
+@contract(aligned(4))
+def many(
+    x: Float[Tensor, "n d"], y: Float[Tensor, "m"], z: Float[Tensor, "n d"], w: Float[Tensor, "m k"]
+) -> Tensor:
+    return 2 * x
+
+
+@contract("n % m == 0")
+def remainder(x: Float[Tensor, "n d"], m: int) -> Tensor:
+    return 2 * x
+
+
+@contract("n // (m - 1) > 1")
+def floor(x: Float[Tensor, "n d"], m: int) -> Tensor:
+    return 2 * x
+
+
+@contract("n / m > 1")
+def exact(x: Float[Tensor, "n d"], m: int) -> Tensor:
+    return 2 * x
+
+
+@contract("cdiv(n, m) > 1", "is_power_of_2(m)", "min(n, m) > 0")
+def functions(x: Float[Tensor, "n d"], m: int) -> Tensor:
+    return 2 * x
+
+
+@contract
+def halves(x: Float[Tensor, "n d"], y: Float[Tensor, "n/m"], m: int) -> Tensor:
+    return 2 * x
+
+
+@contract
+def chosen(x: Float[Tensor, "n d"], m: Literal[2, 4, 8]) -> Tensor:
+    return m * x
+
+
+def ones(*shape: int) -> Tensor:
+    return torch.ones(shape)
+
+
+CALLS: list[tuple[Callable[..., Tensor], tuple[Any, ...], list[str]]] = [
+    (vector, (ones(2),), []),
+    (vector, (ones(2, 3),), ["x-rank"]),
+    (vector, (ones(),), ["x-rank"]),
+    (matrix, (ones(2, 3), ones(3)), []),
+    (matrix, (ones(2),), ["x-rank"]),
+    (matrix, (ones(2, 3, 4),), ["x-rank"]),
+    (matrix, (ones(2, 3), ones(3, 3)), ["bias-rank"]),
+    (many, (ones(2, 3), ones(3), ones(2, 3), ones(3, 2)), []),
+    (many, (ones(2, 3), ones(3, 1), ones(2, 3), ones(3, 2)), ["y-rank"]),
+    (many, (ones(2, 3), ones(3), ones(2, 3), ones(3)), ["w-rank"]),
+    (remainder, (ones(6, 1), 3), []),
+    (remainder, (ones(6, 1), 4), ["n%m==0"]),
+    (remainder, (ones(6, 1), 0), ["n%m==0"]),
+    (floor, (ones(6, 1), 4), []),
+    (floor, (ones(6, 1), 1), ["n//(m-1)>1"]),
+    (exact, (ones(6, 1), 3), []),
+    (exact, (ones(6, 1), 4), ["n/m>1"]),
+    (exact, (ones(6, 1), 0), ["n/m>1"]),
+    (functions, (ones(6, 1), 4), []),
+    (functions, (ones(6, 1), 3), ["is_power_of_2(m)"]),
+    (functions, (ones(6, 1), 0), ["cdiv(n,m)>1", "is_power_of_2(m)", "min(n,m)>0"]),
+    (halves, (ones(6, 1), ones(3), 2), []),
+    (halves, (ones(6, 1), ones(3), 0), ["y-axis0"]),
+    (chosen, (ones(6, 1), 4), []),
+    (chosen, (ones(6, 1), 3), ["m-type"]),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def broken(function: Callable[..., Tensor], arguments: tuple[Any, ...]) -> list[str]:
+    try:
+        function(*arguments)
+    except ContractError as error:
+        return [violation.rule for violation in error.violations]
+    return []
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("function", "arguments", "rules"), CALLS, ids=lambda x: getattr(x, "__name__", None)
+)
+def test_in_a_graph_as_outside(
+    function: Callable[..., Tensor], arguments: tuple[Any, ...], rules: list[str], dynamic: bool
+) -> None:
+    assert broken(function, arguments) == rules
+    graph = torch.compile(function, backend="eager", fullgraph=True, dynamic=dynamic)
+    assert broken(graph, arguments) == rules
+
+
+def test_a_number_that_became_dynamic_is_still_one_of_few() -> None:
+    graph = torch.compile(chosen, backend="eager", fullgraph=True)
+    for m in (2, 4, 8, 4):
+        assert graph(ones(2, 2), m)[0, 0] == m
+    for m in (3, 5):
+        assert broken(graph, (ones(2, 2), m)) == ["m-type"]
