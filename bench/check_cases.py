@@ -42,10 +42,14 @@ def hunyuan(
 
 
 def sparse_mla(
-    num_q_heads: int = 64, topk: int = 128, d_qk: int = 576, num_kv_heads: int = 1
+    num_q_heads: int = 64,
+    topk: int = 128,
+    d_qk: int = 576,
+    num_kv_heads: int = 1,
+    s_q: int = 8,
 ) -> dict[str, Any]:
     """A right call with every optional argument."""
-    s_q, s_kv = 8, 32
+    s_kv = 32
     fp8 = torch.float8_e4m3fn
     return {
         "q": torch.zeros(s_q, num_q_heads, d_qk).to(fp8),

@@ -76,7 +76,7 @@ def print_statements(signature: Signature) -> None:
     """Nanoseconds that each statement of the generated check adds to a right call."""
     values = list(signature.right.values())
     cut = prefixes(signature.contract)
-    timers = {str(index): call_timer(part, values, {}) for index, (_, part) in enumerate(cut)}
+    timers = {str(index): call_timer(part, (values, {})) for index, (_, part) in enumerate(cut)}
     timings = interleaved(timers, **SAMPLES)
     rows, before = [], 0.0
     for (text, _), timing in zip(cut, timings.values(), strict=True):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,9 @@ from bench.check_contestants import BY_HAND, JAXTYPING, OURS, PEERS, Signature, 
 from bench.tables import print_table
 from bench.timing import Timing, call_timer, cpu_timer, interleaved
 from contracts import ContractError
+from contracts.layouts import KNOWN
+
+NEW_SIZES = f"{OURS}, new sizes in every call"
 
 
 @dataclass(frozen=True)
@@ -39,17 +42,20 @@ class Target:
 
 
 def time_calls(
-    signature: Signature, arguments: Mapping[str, Any], rounds: int
+    signature: Signature,
+    arguments: Mapping[str, Any],
+    others: Sequence[Mapping[str, Any]],
+    rounds: int,
 ) -> dict[str, Timing]:
-    positional, keywords = signature.split(arguments)
+    """One call over and over; ours also with more calls of other sizes than it remembers."""
+    call, *more = map(signature.split, [arguments, *others])
     functions = {"empty function": signature.body, **signature.checkers}
-    return interleaved(
-        {
-            label: call_timer(function, positional, keywords)
-            for label, function in functions.items()
-        },
-        rounds=rounds,
-    )
+    timers = {label: call_timer(function, call) for label, function in functions.items()}
+    timers[NEW_SIZES] = call_timer(signature.checkers[OURS], *more)
+    timings = interleaved(timers, rounds=rounds)
+    ours_anew = timings.pop(NEW_SIZES).per(len(more))
+    first, second, *rest = timings.items()
+    return dict([first, second, (NEW_SIZES, ours_anew), *rest])
 
 
 def time_refusals(signature: Signature, rounds: int) -> dict[str, Timing]:
@@ -133,11 +139,15 @@ def print_mutants(signature: Signature) -> int:
 
 def measure(hunyuan: Signature, sparse_mla: Signature, rounds: int) -> list[Target]:
     """Print every table and return the targets with what was measured."""
-    contiguous = time_calls(hunyuan, hunyuan.right, rounds)
+    lengths = range(1, 8 * KNOWN)
+    longer = [check_cases.hunyuan(img_len=length) for length in lengths]
+    contiguous = time_calls(hunyuan, hunyuan.right, longer, rounds)
     print_timings("hunyuan, 8 contiguous tensors, one call", contiguous)
-    fused = time_calls(hunyuan, check_cases.hunyuan(fused=True), rounds)
+    longer = [check_cases.hunyuan(img_len=length, fused=True) for length in lengths]
+    fused = time_calls(hunyuan, check_cases.hunyuan(fused=True), longer, rounds)
     print_timings("hunyuan, image tensors views of one fused QKV, one call", fused)
-    sparse = time_calls(sparse_mla, sparse_mla.right, rounds)
+    more = [check_cases.sparse_mla(s_q=length) for length in lengths]
+    sparse = time_calls(sparse_mla, sparse_mla.right, more, rounds)
     print_timings("sparse MLA with every optional argument, one call", sparse)
 
     targets = []

@@ -113,7 +113,9 @@ def measured(subject: Subject, backend: str, rounds: int) -> tuple[str, ...]:
             begin = time.perf_counter()
             compiled[name](*subject.arguments)
             seconds[name] = time.perf_counter() - begin
-        timers = {name: call_timer(call, subject.arguments, {}) for name, call in compiled.items()}
+        timers = {
+            name: call_timer(call, (subject.arguments, {})) for name, call in compiled.items()
+        }
         timings = interleaved(timers, rounds=rounds)
     ratio = timings["with"].over(timings["without"])
     return (

@@ -145,7 +145,7 @@ def measure(signature: Signature, rounds: int) -> dict[str, Timing]:
         "demanded": (kernel, {**keywords, "backend": "kernel"}),
     }
     timers: dict[str, timeit.Timer] = {
-        name: call_timer(function, positional, arguments)
+        name: call_timer(function, (positional, arguments))
         for name, (function, arguments) in contestants.items()
     }
     timers["without grad"] = Within(torch.no_grad, timers["kernel"])

@@ -36,6 +36,10 @@ class Timing:
         low, _, high = statistics.quantiles(self.samples, n=4)
         return (high - low) / 2 / self.median
 
+    def per(self, calls: int) -> Timing:
+        """The time of one of so many calls that were timed together."""
+        return Timing(tuple(sample / calls for sample in self.samples))
+
     def over(self, other: Timing) -> float:
         """The median, over the rounds, of this contestant's time as a multiple of the other's."""
         pairs = zip(self.samples, other.samples, strict=True)
@@ -72,13 +76,19 @@ def cpu_timer(
     return timeit.Timer(statement, setup, timer=time.thread_time, globals=dict(names or {}))
 
 
-def call_timer(
-    function: Callable[..., object], positional: Sequence[Any], keywords: Mapping[str, Any]
-) -> timeit.Timer:
-    """A timer of `function(*positional, **keywords)`, spelled out as a caller would write it."""
-    names = [f"a{index}" for index in range(len(positional))]
-    call = ", ".join([*names, *(f"{name}=k_{name}" for name in keywords)])
-    unpack = "".join(f"{name} = positional[{i}]\n" for i, name in enumerate(names))
-    unpack += "".join(f"k_{name} = keywords[{name!r}]\n" for name in keywords)
-    names_of_the_call = {"function": function, "positional": positional, "keywords": keywords}
-    return cpu_timer(f"f({call})", f"f = function\n{unpack}", names_of_the_call)
+Call = tuple[Sequence[Any], Mapping[str, Any]]
+"""Arguments by position and by name."""
+
+
+def call_timer(function: Callable[..., object], *calls: Call) -> timeit.Timer:
+    """A timer of these calls in a row, each spelled out as a caller would write it."""
+    statements, unpack = [], []
+    for number, (positional, keywords) in enumerate(calls):
+        at = f"calls[{number}]"
+        names = [f"a{number}_{index}" for index in range(len(positional))]
+        unpack += [f"{name} = {at}[0][{index}]" for index, name in enumerate(names)]
+        unpack += [f"k{number}_{name} = {at}[1][{name!r}]" for name in keywords]
+        given = ", ".join([*names, *(f"{name}=k{number}_{name}" for name in keywords)])
+        statements.append(f"f({given})")
+    setup = "\n".join(["f = function", *unpack])
+    return cpu_timer("; ".join(statements), setup, {"function": function, "calls": calls})

@@ -22,6 +22,8 @@ try:
 except ImportError:
     TensorGuards = None  # type: ignore[assignment,misc]
 
+__all__ = ["Kinds", "TensorGuards"]
+
 LEARNED = 32  # kinds that one cache learns before it keeps what it has
 
 

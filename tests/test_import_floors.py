@@ -30,7 +30,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "contracts.traceable",
     ),
     ("contracts.calls", "contracts.expressions", "contracts.flat", "contracts.kinds"),
-    ("contracts.tracing",),
+    ("contracts.layouts", "contracts.tracing"),
     ("contracts.contents",),
     ("contracts.axes", "contracts.rules"),
     ("contracts.spec",),

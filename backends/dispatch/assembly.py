@@ -22,7 +22,14 @@ from contracts.rules.tensor import NoGrad
 from .errors import Reason
 from .inner import Inner, check_inner
 from .library import Gradient
-from .narrowing import axis_sources, compile_route, compile_trace_test, narrow
+from .narrowing import (
+    axis_sources,
+    compile_lasting,
+    compile_recheck,
+    compile_route,
+    compile_trace_test,
+    narrow,
+)
 from .registry import REFERENCE, Backend, check_arguments
 from .report import Answer, Report
 from .selection import Selection, with_numbers
@@ -35,10 +42,10 @@ if {thread}.mode is not {static}:
 {check}
 """
 _RETURNING = """\
-return {unpack}({choose}(backend, {values})(INNER))"""
+return {unpack}({choose}(backend, {values}, {notes})(INNER))"""
 
 _WRITING = """\
-backend = {choose}(backend, {values})
+backend = {choose}(backend, {values}, {notes})
 BUFFERS = {outputs}(OUTPUTS)
 backend(INNER)
 return BUFFERS"""
@@ -238,6 +245,8 @@ class Assembly:
                     is_reference=is_reference,
                     opaque=self.opaque,
                 ),
+                lasting=compile_lasting(narrowed),
+                recheck=compile_recheck(narrowed, is_reference),
                 accepts_in_trace=compile_trace_test(narrowed),
             )
         )

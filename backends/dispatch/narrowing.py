@@ -19,6 +19,7 @@ from torch.autograd import forward_ad
 from contracts import ContractDefinitionError, Rule, rule
 from contracts.axes import Named
 from contracts.compiler.body import Body
+from contracts.compiler.code import words
 from contracts.compiler.module import Module
 from contracts.model import Declaration
 from contracts.rules.memory import MemoryRule
@@ -109,6 +110,43 @@ def compile_route(
     else:
         _emit_way(code, narrowed, differentiable)
     return code.load("route")
+
+
+def compile_lasting(narrowed: Declaration) -> Callable[..., int]:
+    """Whether a backend serves plain tensors without gradients, by what is the same in every call
+    of one layout: kinds, sizes and strides."""
+    code = _Test(narrowed)
+    for found in narrowed.rules:
+        if found.pointers:
+            found.emit_layout(code.body)
+        elif _is_lasting(narrowed, found):
+            found.emit(code.body)
+    code.line(f"return {DIRECT}")
+    return code.load("lasting")
+
+
+def compile_recheck(narrowed: Declaration, is_reference: bool) -> Callable[..., int]:
+    """The route of a call whose layout passed `compile_lasting`: what is left are addresses,
+    scalars, rules that only they themselves understand, and forward-mode AD. Under a dispatch mode
+    or a functorch transform no layout is known: they change what a tensor's dispatch keys are."""
+    code = _Test(narrowed)
+    code.body.strided.update(tensor_arguments(narrowed))
+    for found in narrowed.rules:
+        if found.pointers or not _is_lasting(narrowed, found):
+            found.emit(code.body)
+    if not is_reference:
+        with code.body.block(f"if {code.constant(forward_ad, 'forward_ad')}._current_level >= 0:"):
+            code.line(f"return {REFUSED}")
+    code.line(f"return {DIRECT}")
+    return code.load("recheck")
+
+
+def _is_lasting(narrowed: Declaration, found: Rule) -> bool:
+    """Whether a rule reads nothing but tensors."""
+    code = _Test(narrowed)
+    found.emit(code.body)
+    scalars = {argument.name for argument in narrowed.arguments if not argument.is_tensor}
+    return not found.opaque and scalars.isdisjoint(words(code.body.lines))
 
 
 def _emit_way(code: _Test, narrowed: Declaration, differentiable: bool) -> None:

@@ -26,8 +26,9 @@ class Backend:
 
     `source` is the inner function, or where to import it from ("package.module:function"), the
     first time that a call has nothing else against the backend. It takes `arguments`. `narrowed`
-    is the op's declaration with this backend's rules in place of the contract's; `route` and
-    `accepts_in_trace` are their generated forms.
+    is the op's declaration with this backend's rules in place of the contract's; `route` is
+    their generated form, `lasting` and `recheck` its two halves for a call whose layout is known,
+    and `accepts_in_trace` that for a call which is being traced.
     """
 
     name: str
@@ -38,6 +39,8 @@ class Backend:
     packages: tuple[str, ...]
     priority: float
     route: Callable[..., int]
+    lasting: Callable[..., int]
+    recheck: Callable[..., int]
     accepts_in_trace: Callable[..., int]
     loaded: Loaded = field(default_factory=lambda: Loaded(), compare=False)
 

@@ -52,6 +52,28 @@ class Entry(NamedTuple):
     library: Inner
 
 
+class Table:
+    """What a device can serve, best first. Notes on layouts are kept by its identity."""
+
+    def __init__(self, entries: Sequence[tuple[Backend, Entry]]) -> None:
+        self.backends = [backend for backend, _ in entries]
+        self.entries = tuple(entry for _, entry in entries)
+
+    def narrowed(self, arguments: tuple[Any, ...]) -> tuple[Entry, ...]:
+        """The entries for calls of this one's layout, with what is left to ask of each call."""
+        if any(isinstance(x, torch.Tensor) and x.requires_grad for x in arguments):
+            return self.entries  # what they say depends on the grad mode
+        return tuple(
+            entry._replace(route=backend.recheck)
+            for backend, entry in zip(self.backends, self.entries, strict=True)
+            if backend.lasting(*arguments)
+        )
+
+
+Notes = dict[Table, tuple[Entry, ...]]
+"""What one layout of tensors was found to be served by."""
+
+
 class Selection:
     """The backends of one op, and for each device those that it can serve, best first.
 
@@ -74,7 +96,7 @@ class Selection:
         self.backends: tuple[Backend, ...] = ()
         self.reference = reference
         self.opaque_reference = opaque_reference
-        self.tables: dict[Key, tuple[Entry, ...]] = {}
+        self.tables: dict[Key, Table] = {}
         self.by_name: dict[str, Backend] = {}
         self.said: frozenset[Target] = frozenset()
         self.names_for_trace = self._names_for_trace()
@@ -104,8 +126,14 @@ class Selection:
 
     # -- the hot path
 
-    def choose(self, backend: str | None, arguments: tuple[Any, ...]) -> Inner:
-        """The inner function that serves a call which the contract accepts."""
+    def choose(
+        self,
+        backend: str | None,
+        arguments: tuple[Any, ...],
+        notes: Notes | None,
+    ) -> Inner:
+        """The inner function that serves a call which the contract accepts; `notes` belong to its
+        layout, where that is known."""
         if is_dynamo_compiling():
             return self.choose_in_trace(backend, arguments)
         device = arguments[self.device_position].device
@@ -114,7 +142,16 @@ class Selection:
             key = setting.key(self.op, device, backend)
         else:
             key = device if backend is None else (device, backend)
-        for route, direct, library in self.tables.get(key, ()):
+        table = self.tables.get(key)
+        if table is None:
+            return self.choose_slowly(key, backend, arguments)
+        entries = table.entries
+        if notes is not None:
+            known = notes.get(table)
+            if known is None:
+                known = notes[table] = table.narrowed(arguments)
+            entries = known
+        for route, direct, library in entries:
             way = route(*arguments)
             if way == DIRECT:
                 return direct or self.choose_slowly(key, backend, arguments)
@@ -232,19 +269,22 @@ class Selection:
         Where falling back deserves a warning, the reference is left out until that was said.
         """
         silent = backend is None and target.falls_back_loudly and target not in self.said
-        entries = tuple(
-            Entry(
-                candidate.route,
-                candidate.loaded.function,
-                self.library(candidate.name, backend is not None),
+        entries = [
+            (
+                candidate,
+                Entry(
+                    candidate.route,
+                    candidate.loaded.function,
+                    self.library(candidate.name, backend is not None),
+                ),
             )
             for candidate in self.backends
             if (backend is None or candidate.name == backend)
             and candidate.loaded.failure is None
             and not (silent and candidate.is_reference)
             and not list(candidate.refusals_of_target(target, backend is not None))
-        )
-        self.tables = {**self.tables, key: entries}
+        ]
+        self.tables = {**self.tables, key: Table(entries)}
 
     def say(self, target: Target, verdicts: Sequence[Verdict]) -> None:
         """Warn, once a device, that nothing faster than the reference serves this call."""

@@ -42,8 +42,12 @@ class Setting:
 
     def key(self, op: str, device: torch.device, backend: str | None) -> Key:
         """What decides, apart from the call itself, which backends are worth asking."""
-        demanded = backend if backend is not None else self.demand.of(op)
-        where = self.targets.get(device, device)
+        demand = self.demand
+        if backend is not None:
+            demanded: str | None = backend
+        else:
+            demanded = demand.by_op.get(op, demand.default) if demand.by_op else demand.default
+        where = self.targets.get(device, device) if self.targets else device
         return where if demanded is None else (where, demanded)
 
 

@@ -36,6 +36,7 @@ from ..spec import (
 )
 from ..tensors import PLAIN_TYPES, is_strided
 from .code import CACHED, Code
+from .remembering import Remembering
 
 
 class Body(Code):
@@ -76,11 +77,6 @@ class Body(Code):
             self.variable_rank(spec, shape, key)
         if sure and all(map(self.is_decided, axes)):
             self.shapes.append((axes, shape))
-
-    def read_shape(self, x: str, key: str) -> str:
-        shape = self.local(f"{key}_shape")
-        self.line(f"{shape} = {x}.shape")
-        return shape
 
     def is_decided(self, axis: Axis) -> bool:
         """Whether every right call has one size for this axis, so that whole shapes compare."""
@@ -333,15 +329,19 @@ class Body(Code):
                     test = f"{size} == {value}"
             self.require(f"{size} == 1 or {test}" if axis.broadcast else test)
 
-    def arguments(self) -> None:
-        """All annotations, in an order that lets every name be bound before it is needed."""
-        declaration = self.declaration
-        for axis in sorted(declaration.sizes):
+    def scalars(self) -> None:
+        """The annotations of what is no tensor."""
+        for axis in sorted(self.declaration.sizes):
             self.variables[axis] = axis
-        plain, optional, containers, unions = by_kind(declaration)
-        for argument in declaration.arguments:
+        for argument in self.declaration.arguments:
             if isinstance(argument.inner, ValueSpec):
                 self.spec(argument.spec, argument.name, argument.name)
+
+    def tensors(self) -> None:
+        """The annotations of tensors, in an order that lets every name be bound before it is
+        needed."""
+        declaration = self.declaration
+        plain, optional, containers, unions = by_kind(declaration)
         self.kinds([argument.name for argument in plain], [argument.name for argument in optional])
         broadcast = broadcast_names(declaration)
         certain = {name for argument in plain for name in axis_names(argument.spec)}
@@ -377,9 +377,6 @@ class Body(Code):
             return
         self.anchor = sure[0]
         nested = self.read_shapes_ahead(tensors)
-        if any(rule.pointers for rule in self.declaration.rules):
-            self.unaddressed = self.local("addressless")
-            self.line(f"{self.unaddressed} = {self.tracing()}")
         with self.unless_known(tensors, nested):
             self.line(f"{self.tracing()} = {self.tracing()} or {self.exporting()}")
             if self.unaddressed:
@@ -405,8 +402,9 @@ class Body(Code):
             if isinstance(spec, TensorSpec) and spec.shape == ANY_SHAPE:
                 nested.add(name)
                 continue
-            with self.present(name):
-                self.read_shapes[name] = self.read_shape(name, name)
+            if name not in self.read_shapes:
+                with self.present(name):
+                    self.read_shapes[name] = self.read_shape(name, name)
         return nested
 
     @contextmanager
@@ -422,7 +420,9 @@ class Body(Code):
         ]
         with self.block(f"if {' or '.join(unknown)} or not {cache}.same({tensors}):"):
             self.conditions -= 1
+            tests = self.tests
             yield
+            self.tests = tests
             with self.block(f"if not ({' or '.join(unknown)}):"):
                 self.line(f"{cache}.remember({tensors})")
             self.conditions += 1
@@ -436,38 +436,37 @@ class Body(Code):
         for rule in self.declaration.rules:
             self.settled.setdefault(rule.id, set()).update(rule.emit_kinds(self, names))
 
-    def rules(self) -> None:
-        pointers = [rule for rule in self.declaration.rules if rule.pointers]
+    def layout_rules(self) -> None:
+        """What every rule demands of kinds, sizes, strides and scalars."""
         for rule in self.declaration.rules:
             if rule.pointers:
                 rule.emit_layout(self)
-            else:
+            elif not rule.opaque:
                 rule.emit(self)
+
+    def other_rules(self) -> None:
+        """Rules on addresses, and those of which nobody knows what they look at."""
+        for rule in self.declaration.rules:
+            if rule.opaque:
+                rule.emit(self)
+        pointers = [rule for rule in self.declaration.rules if rule.pointers]
         if pointers:
             with self.block(f"if not ({self.addressless()}):"):
                 for rule in pointers:
                     rule.emit(self)
 
-    def addressless(self) -> str:
-        """Whether the tensors have no addresses: in a traced graph, and where they are fake.
-
-        One tensor speaks for all: torch does not mix fake tensors with others. The cache of kinds
-        knows no fake ones, so that behind it nothing need be asked.
-        """
-        if self.unaddressed:
-            return self.unaddressed
-        tensors = [argument.name for argument in self.declaration.arguments if argument.is_tensor]
-        sure = [name for name in tensors if not self.conditional(name)]
-        if not tensors:
-            return self.tracing()
-        x = (sure or tensors)[0]
-        plain = self.constant(PLAIN_TYPES, "PLAIN_TYPES")
-        fake = f"{self.isinstance(x, self.constant(FakeTensor, 'FakeTensor'))}"
-        return f"{self.tracing()} or {self.builtin('type')}({x}) not in {plain} and {fake}"
-
-    def everything(self) -> None:
-        self.arguments()
-        self.rules()
+    def everything(self, needed: Sequence[str] = ()) -> None:
+        """All tests; whoever reads axes afterwards says which are `needed`."""
+        self.scalars()
+        if self.cached and any(rule.pointers for rule in self.declaration.rules):
+            self.unaddressed = self.local("addressless")
+            self.line(f"{self.unaddressed} = {self.tracing()}")
+        known = Remembering(self)
+        self.tensors()
+        self.layout_rules()
+        known.end()
+        self.other_rules()
+        known.emit(needed)
 
     def function(self, name: str, parameters: Sequence[str]) -> str:
         return "\n".join(

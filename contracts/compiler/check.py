@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ def compile_passes(declaration: Declaration) -> Compiled:
 
 def compile_sizes(declaration: Declaration) -> Compiled:
     """The same check for those who want the axis sizes: a dict, or None for a wrong call."""
-    body = _body(declaration, "return None")
+    body = _body(declaration, "return None", declaration.axes)
     sure = [name for name in declaration.axes if name not in body.loose]
     found = body.local("found")
     entries = ", ".join(f"{name!r}: {body.name(name)}" for name in sure)
@@ -45,9 +45,9 @@ def new_module(declaration: Declaration) -> Module:
     return Module(declaration.name, frozenset(declaration.signature.parameters))
 
 
-def _body(declaration: Declaration, failure: str) -> Body:
+def _body(declaration: Declaration, failure: str, needed: Sequence[str] = ()) -> Body:
     body = Body(new_module(declaration), declaration, failure)
-    body.everything()
+    body.everything(needed)
     return body
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ..axes import Axis, Fixed, Named
 from ..binding import by_kind
@@ -44,6 +46,8 @@ class Code:
         self.contiguous: set[str] = set()
         self.contiguity: dict[str, str] = {}
         self.strided: set[str] = set()
+        self.reaches: dict[str, str] = {}
+        self.tests = 0  # that a call of known kinds runs
         self.read_shapes: dict[str, str] = {}  # shapes that were read ahead of their tests
         sure, optional, *_ = by_kind(declaration)
         self.cached = bool(sure) and len(sure) + len(optional) >= CACHED
@@ -51,6 +55,8 @@ class Code:
         self.kinds_known: set[str] = set()  # tensors whose kinds have been tested
         self.settled: dict[str, set[str]] = {}  # what rules tested along with the kinds
         self.anchor = ""
+        self.notes = ""
+        """The local that holds a dict which belongs to the call's layout, where that is known."""
         self.conditions = 0
         self.traced = ""
         self.unaddressed = ""
@@ -103,10 +109,33 @@ class Code:
         """Whether an export without Dynamo is tracing, whose tensors no cache of kinds knows."""
         return f"{self.constant(torch.compiler.is_exporting, 'is_exporting')}()"
 
+    def addressless(self) -> str:
+        """Whether the tensors have no addresses: in a traced graph, and where they are fake.
+
+        One tensor speaks for all: torch does not mix fake tensors with others. The cache of kinds
+        knows no fake ones, so that behind it nothing need be asked.
+        """
+        if self.unaddressed:
+            return self.unaddressed
+        tensors = [argument.name for argument in self.declaration.arguments if argument.is_tensor]
+        sure = [name for name in tensors if not self.conditional(name)]
+        if not tensors:
+            return self.tracing()
+        x = (sure or tensors)[0]
+        plain = self.constant(PLAIN_TYPES, "PLAIN_TYPES")
+        fake = f"{self.isinstance(x, self.constant(FakeTensor, 'FakeTensor'))}"
+        return f"{self.tracing()} or {self.builtin('type')}({x}) not in {plain} and {fake}"
+
+    def read_shape(self, x: str, key: str) -> str:
+        shape = self.local(f"{key}_shape")
+        self.line(f"{shape} = {x}.shape")
+        return shape
+
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
 
     def require(self, condition: str) -> None:
+        self.tests += 1
         self.line(f"if not ({condition}):")
         self.line(f"    {self.failure}")
 
@@ -184,6 +213,14 @@ class Code:
         self.line(f"{self.contiguity[name]} = {x}.is_contiguous()")
         return self.contiguity[name]
 
+    def reach(self, name: str) -> str | None:
+        """The local that holds how many bytes a tensor reaches over, once there is one."""
+        return self.reaches.get(name)
+
+    def bind_reach(self, name: str) -> str:
+        self.reaches[name] = self.local(f"{name}_bytes")
+        return self.reaches[name]
+
     def known_strided(self, name: str) -> bool:
         return name in self.strided
 
@@ -209,3 +246,8 @@ class Code:
                 factors = [factor for factor in [*known, *map(str, sizes)] if factor != "1"]
                 return " * ".join(factors) or "1"
         return f"{self.name(name)}.nbytes"
+
+
+def words(lines: Iterable[str]) -> set[str]:
+    """The names that stand in generated code."""
+    return set(re.findall(r"\w+", "\n".join(lines)))

@@ -78,7 +78,7 @@ class Module:
         return namespace
 
 
-_USED = frozenset({"isinstance", "len", "type", "tuple", "Exception"})
+_USED = frozenset({"isinstance", "len", "type", "tuple", "hash", "Exception"})
 
 
 def _spell(hint: str, taken: Set[str]) -> str:

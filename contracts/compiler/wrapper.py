@@ -27,7 +27,8 @@ def compile_wrapper(
     `{arguments}` for the arguments by position, as the generated checks take them, `{values}` for
     a tuple of these, and each key of `objects` for that object. A line `{check}` becomes the whole
     check, in place: what it refuses goes to `objects["refuse"]` as a tuple, which raises or lets
-    the call pass; in a traced graph, rules on addresses go to `objects["at_run_time"]`.
+    the call pass; in a traced graph, rules on addresses go to `objects["at_run_time"]`. Below it,
+    `{notes}` is a dict that belongs to the call's layout, or None where that is not known.
     """
     signature = declaration.signature
     module = new_module(declaration)
@@ -37,17 +38,21 @@ def compile_wrapper(
     names["call"] = _pass_on(signature)
     names["arguments"] = ", ".join(_checked_arguments(declaration, module))
     names["values"] = f"({names['arguments']},)" if names["arguments"] else "()"
+    names["notes"] = "None"
     lines = [f"def {name}({_parameters(signature, module)}):"]
     for line in template.splitlines():
         if line == "{check}":
-            lines += _inlined(declaration, module, names)
+            noted = "{notes}" in template
+            lines += _inlined(declaration, module, names, noted)
         else:
             lines.append("    " + line.format(**names))
     module.functions.append("\n".join(lines))
     return module.load()[name]
 
 
-def _inlined(declaration: Declaration, module: Module, names: Mapping[str, str]) -> list[str]:
+def _inlined(
+    declaration: Declaration, module: Module, names: dict[str, str], noted: bool
+) -> list[str]:
     values = names["values"]
     refuse = f"{names['refuse']}({values})"
     if any(argument.factory for argument in declaration.arguments):
@@ -61,6 +66,9 @@ def _inlined(declaration: Declaration, module: Module, names: Mapping[str, str])
         f"    except {module.builtin('Exception')}:",
         f"        {refuse}",
     ]
+    if noted and body.notes:
+        names["notes"] = body.notes
+        lines.append(f"        {body.notes} = None")
     if any(rule.pointers for rule in declaration.rules):
         left_over = " and ".join([body.tracing(), *_asked_of(declaration)])
         lines += [f"    if {left_over}:", f"        {names['at_run_time']}({values})"]

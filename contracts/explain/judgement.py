@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..expressions import Incomputable
 from ..model import Argument, Declaration
 from ..rules.expression import Expression
 from ..spec import TensorSpec, ValueSpec
-from ..tensors import tensors_in
+from ..tensors import misread, tensors_in
 from .matching import Matching
 from .places import Binding, is_assignable, placed, root, shape_of
 
@@ -29,6 +29,7 @@ class Judgement(Matching):
 
     declaration: Declaration = field(kw_only=True)
     found: list[Violation] = field(default_factory=list)
+    misreads: dict[int, tuple[torch.Tensor, str | None]] = field(default_factory=dict)
 
     def run(self) -> None:
         declaration = self.declaration
@@ -156,10 +157,18 @@ class Judgement(Matching):
             if joined is not None:
                 self.bindings.setdefault(name, Binding(joined, first or name, None))
 
-    def tensors(self, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    def tensors(self, name: str) -> Iterable[tuple[str, torch.Tensor]]:
         value = self.arguments.get(name)
-        if value is not None and f"{name}:type" not in self.refused_names:
-            yield from tensors_in(value, name)
+        if value is None or f"{name}:type" in self.refused_names:
+            return ()
+        return ((name, value),) if isinstance(value, torch.Tensor) else tensors_in(value, name)
+
+    def misread(self, x: torch.Tensor) -> str | None:
+        """`tensors.misread`, asked once of each tensor."""
+        known = self.misreads.get(id(x))
+        if known is None:  # the tensor is kept, so that no other one takes its id
+            known = self.misreads[id(x)] = (x, misread(x))
+        return known[1]
 
     def refused(self, names: frozenset[str]) -> bool:
         """Whether any of these names is already part of a violation."""

@@ -62,6 +62,8 @@ class Matching:
     def match(self, spec: Spec, value: Any, label: str, rule: str) -> Iterator[Violation]:
         """Violations of everything but the computed axes; binds as it goes."""
         match spec:
+            case TensorSpec():
+                yield from self.match_tensor(spec, value, label, rule)
             case AnySpec():
                 return
             case ValueSpec():
@@ -70,8 +72,6 @@ class Matching:
             case OptionalSpec(inner=inner):
                 if value is not None:
                     yield from self.match(inner, value, label, rule)
-            case TensorSpec():
-                yield from self.match_tensor(spec, value, label, rule)
             case UnionSpec():
                 yield from self.match_union(spec, value, label, rule)
             case TupleSpec(items=items):
@@ -135,6 +135,10 @@ class Matching:
             )
             return
         for index, axis, size, key in placed(spec, shape):
+            if isinstance(axis, Named):
+                bound = self.bindings.get(axis.name)
+                if bound is not None and bound.size == size:
+                    continue
             yield from self.match_axis(axis, size, label, index, f"{rule}-{key}")
 
     def match_axis(

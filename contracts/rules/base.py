@@ -7,7 +7,7 @@ arguments when the contract is declared, `emit` straight-line tests for the gene
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -58,6 +58,8 @@ class Code(Protocol):
     def unsettled(self, rule: Rule, names: tuple[str, ...]) -> tuple[str, ...]: ...
     def tracing(self) -> str: ...
     def dense(self, name: str, x: str) -> str: ...
+    def reach(self, name: str) -> str | None: ...
+    def bind_reach(self, name: str) -> str: ...
     def known_strided(self, name: str) -> bool: ...
     def known_contiguous(self, name: str) -> bool: ...
     def note_contiguous(self, name: str) -> None: ...
@@ -72,7 +74,8 @@ class Call(Protocol):
         """Axis sizes, and the arguments that are present."""
         ...
 
-    def tensors(self, name: str) -> Iterator[tuple[str, torch.Tensor]]: ...
+    def tensors(self, name: str) -> Iterable[tuple[str, torch.Tensor]]: ...
+    def misread(self, x: torch.Tensor) -> str | None: ...
     def origin(self, name: str) -> str | None: ...
     def refused(self, names: frozenset[str]) -> bool: ...
     def conditions(self, name: str) -> list[Node]:
@@ -103,6 +106,8 @@ class Rule:
 
     pointers = False
     """Whether the rule reads addresses, which fake tensors and traced graphs do not have."""
+    opaque = False
+    """Whether only the rule itself knows what its verdict depends on."""
     values = False
     """Whether the rule reads tensor contents, which only some modes do."""
 
@@ -126,6 +131,9 @@ class Rule:
 
     def emit_layout(self, code: Code) -> None:
         """Write those tests of a rule on addresses that need none."""
+
+    def emit_reaches(self, code: Code) -> None:
+        """Write what a rule on addresses computes from sizes and strides alone."""
 
     def judge(self, call: Call) -> Iterator[Violation]:
         raise NotImplementedError

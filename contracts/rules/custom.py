@@ -17,6 +17,8 @@ class Custom(Rule):
     demand: str
     arguments: tuple[str, ...] = ()
 
+    opaque = True
+
     @property
     def text(self) -> str:
         return self.demand

@@ -38,7 +38,7 @@ class MemoryRule(TensorRule):
         return set()
 
     def misreads(self, call: Call, label: str, x: torch.Tensor) -> Violation | None:
-        reason = misread(x)
+        reason = call.misread(x)
         if reason is None:
             return None
         fix = None
@@ -143,10 +143,18 @@ class Aligned(MemoryRule):
         return (str(self.alignment),)
 
     def emit(self, code: Code) -> None:
+        sure = []  # of several addresses, one has a low bit wherever their union has it
         for name in self.names:
             with code.each(name) as x:
                 code.require_strided(name, x)
-                code.require(f"{x}.data_ptr() % {self.alignment} == 0")
+                if code.conditional(name) or code.container(name):
+                    code.require(f"{x}.data_ptr() % {self.alignment} == 0")
+                else:
+                    sure.append(f"{x}.data_ptr()")
+        if sure:
+            union = " | ".join(sure)
+            union = f"({union})" if len(sure) > 1 else union
+            code.require(f"{union} % {self.alignment} == 0")
 
     def judge(self, call: Call) -> Iterator[Violation]:
         for label, x in self.named(call):
@@ -209,28 +217,46 @@ class NoOverlap(MemoryRule):
                     whole = f"{code.tracing()} or {code.dense(name, x)}"
                     code.require(f"{whole} or not {itself}({x})")
 
+    def emit_reaches(self, code: Code) -> None:
+        for name in (*self.names, *self.others):
+            if not code.container(name) and code.known_strided(name):
+                self.emit_reach(code, name)
+
+    def emit_reach(self, code: Code, name: str) -> str:
+        """Bind how many bytes a tensor reaches over; 0 where it is absent."""
+        if found := code.reach(name):
+            return found
+        x, reach = code.name(name), code.bind_reach(name)
+        if code.conditional(name):
+            code.line(f"{reach} = 0")
+        with code.present(name):
+            if code.known_contiguous(name):
+                code.line(f"{reach} = {code.dense_bytes(name)}")
+            else:
+                sparse = f"{code.constant(span, 'span')}({x})"
+                code.line(f"{reach} = {x}.nbytes if {code.dense(name, x)} else {sparse}")
+        return reach
+
     def emit_extent(self, code: Code, name: str) -> tuple[str, str]:
         """Bind a tensor's first address and the one past its last; both 0 where it is absent."""
         x, begin, end = code.name(name), code.local(f"{name}_begin"), code.local(f"{name}_end")
+        strided = code.known_strided(name)
+        reach = self.emit_reach(code, name) if strided else ""
         if code.conditional(name):
             code.line(f"{begin} = {end} = 0")
         with code.present(name):
-            if not code.known_strided(name):
-                code.line(f"{begin}, {end} = {code.constant(addresses, 'addresses')}({x})")
-                return begin, end
-            code.line(f"{begin} = {x}.data_ptr()")
-            if code.known_contiguous(name):
-                code.line(f"{end} = {begin} + {code.dense_bytes(name)}")
+            if strided:
+                code.line(f"{begin} = {x}.data_ptr()")
+                code.line(f"{end} = {begin} + {reach}")
             else:
-                sparse = f"{code.constant(span, 'span')}({x})"
-                code.line(f"{end} = {begin} + ({x}.nbytes if {code.dense(name, x)} else {sparse})")
+                code.line(f"{begin}, {end} = {code.constant(addresses, 'addresses')}({x})")
         return begin, end
 
     def judge(self, call: Call) -> Iterator[Violation]:
         mine = list(self.named(call))
         others = [pair for name in self.others for pair in call.tensors(name)]
         extents = [
-            (label, extent(x) if misread(x) is None else None) for label, x in (*mine, *others)
+            (label, extent(x) if call.misread(x) is None else None) for label, x in (*mine, *others)
         ]
         for index, (label, x) in enumerate(mine):
             if fault := self.misreads(call, label, x):

@@ -1,0 +1,155 @@
+"""A generated check behind a cache of layouts: what passed once is not tested again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch._C import _len_torch_dispatch_stack
+
+from ..axes import ANY_SHAPE
+from ..binding import by_kind
+from ..layouts import KNOWN, Layouts, absent
+from ..model import Declaration
+from ..rules.tensor import NoGrad
+from ..spec import TensorSpec, ValueSpec
+from ..tensors import PLAIN_TYPES
+from .code import Code, words
+
+TESTED = 8  # fewer tests are as cheap as the cache
+_COMPARABLE = (
+    frozenset({int, bool, str, type(None), torch.SymInt, torch.SymBool}),
+    frozenset({float, torch.SymFloat}),
+)
+"""Types of scalars whose equal values no expression can tell apart. An int and an equal float it
+can, once they are large."""
+
+
+class Remembering:
+    """The tests that depend on nothing but kinds, sizes, strides and scalars, put behind a cache.
+
+    They are written between the making of this object and `end`; `emit` comes when all tests are
+    there, and keeps with each layout what the later ones read of their locals.
+    """
+
+    def __init__(self, body: Code) -> None:
+        self.body = body
+        self.anchor = _anchor(body.declaration) if body.cached else None
+        if self.anchor is not None:
+            body.tracing()
+            body.read_shapes[self.anchor] = body.read_shape(self.anchor, self.anchor)
+        self.first = self.last = len(body.lines)
+        self.scalars: list[str] | None = None
+
+    def end(self) -> None:
+        """Here end the tests that a layout decides."""
+        self.scalars = self._scalars(self.body.lines[self.first :])
+        if self.anchor is None or self.body.tests < TESTED or self.scalars is None:
+            return
+        pointers = [rule for rule in self.body.declaration.rules if rule.pointers]
+        if pointers:
+            with self.body.block(f"if not ({self.body.addressless()}):"):
+                for rule in pointers:
+                    rule.emit_reaches(self.body)
+        self.last = len(self.body.lines)
+
+    def emit(self, needed: Iterable[str]) -> None:
+        """`needed` are axes that somebody will read after all tests."""
+        body, anchor, scalars = self.body, self.anchor, self.scalars
+        if self.last == self.first or anchor is None or scalars is None:
+            return
+        block, later = body.lines[self.first : self.last], body.lines[self.last :]
+        wanted = words(later) | {body.name(axis) for axis in needed}
+        own = (body.taken & words(block)) - words(body.lines[: self.first])
+        kept = sorted(own & wanted)
+
+        cache = Layouts(
+            any(isinstance(rule, NoGrad) for rule in body.declaration.rules),
+            carried=len(scalars) + len(kept) + 1,
+        )
+        layouts = body.constant(cache, "layouts")
+        modes = body.constant(_len_torch_dispatch_stack, "dispatch_modes")
+        plain = body.constant(PLAIN_TYPES, "PLAIN_TYPES")
+        met = body.constant(cache.met, "met")
+        usual, same = body.local("usual"), body.local("same")
+        sizes, place = body.local("sizes"), body.local("place")
+        hash_ = body.builtin("hash")
+        body.notes = body.local("notes")
+        shape = body.read_shapes[anchor]
+        known = {name: body.local(name) for name in scalars}
+        tensors, nested = self._tensors(anchor)
+        alike = [
+            usual,
+            *(f"{name} == {value}" for name, value in known.items()),
+            f"not ({nested})",
+            f"{same}({tensors})",
+        ]
+        unpacked = ", ".join([same, *known.values(), *kept, body.notes])
+        learnt = ", ".join([f"({tensors})", sizes, *scalars, *kept])
+        worth = f"{usual} and not {body.unaddressed}" if body.unaddressed else usual
+        mode = f"not {body.tracing()} and not {modes}()"
+        pad = "    " * body.depth
+        body.lines[self.first : self.last] = [
+            f"{pad}{usual} = {mode} and {body.builtin('type')}({anchor}) in {plain}",
+            f"{pad}if {usual}:",
+            f"{pad}    {unpacked} = {layouts}.known.get({shape}, {layouts}.unknown)",
+            f"{pad}if not ({' and '.join(alike)}):",
+            f"{pad}    {body.notes} = None",
+            *(f"    {line}" for line in block),
+            f"{pad}    if {worth}:",
+            f"{pad}        {sizes} = ({self._sizes(scalars)})",
+            f"{pad}        {place} = {hash_}({sizes}) % {KNOWN}",
+            f"{pad}        if {met}[{place}] == {sizes}:",
+            f"{pad}            {layouts}.learn({learnt})",
+            f"{pad}        else:",
+            f"{pad}            {met}[{place}] = {sizes}",
+        ]
+
+    def _sizes(self, scalars: list[str]) -> str:
+        """All that was bound, to tell one call's sizes from another's at little cost."""
+        axes = [self.body.name(axis) for axis in self.body.declaration.axes]
+        return "".join(f"{name}, " for name in dict.fromkeys([*scalars, *axes])).rstrip()
+
+    def _scalars(self, tests: Iterable[str]) -> list[str] | None:
+        """The scalars that tests read; None where equal ones might be judged differently."""
+        found = words(tests)
+        if self.body.declaration.receiver in found:
+            return None
+        read = []
+        for argument in self.body.declaration.arguments:
+            if argument.name in found and not isinstance(argument.inner, TensorSpec):
+                spec = argument.inner
+                types = spec.types if isinstance(spec, ValueSpec) else None
+                if types is None or not any(map(frozenset(types).issubset, _COMPARABLE)):
+                    return None
+                read.append(argument.name)
+        return read
+
+    def _tensors(self, anchor: str) -> tuple[str, str]:
+        """The tensors as the guard takes them, the anchor first, and the test of whether one of
+        the others is nested, which no guard may be asked about."""
+        sure, optional, *_ = by_kind(self.body.declaration)
+        names = [argument.name for argument in (*sure, *optional)]
+        names.sort(key=lambda name: name != anchor)
+        tensors, nested = [], []
+        for index, name in enumerate(names):
+            if self.body.conditional(name):
+                stand_in = self.body.constant(absent(index), "absent")
+                tensors.append(f"{stand_in} if {name} is None else {name}")
+                nested.append(f"{name} is not None and {name}.is_nested")
+            else:
+                tensors.append(name)
+                nested.append(f"{name}.is_nested")
+        return ", ".join(tensors), " or ".join(nested[1:])
+
+
+def _anchor(declaration: Declaration) -> str | None:
+    """A tensor that is always there and whose shape the tests read; None where some tensors are
+    not arguments of their own."""
+    sure, _, containers, unions = by_kind(declaration)
+    if containers or unions:
+        return None
+    for argument in sure:
+        if isinstance(argument.spec, TensorSpec) and argument.spec.shape != ANY_SHAPE:
+            return argument.name
+    return None
