@@ -67,6 +67,15 @@ def sparse_mla(
     }
 
 
+def sparse_mla_up_to(s_q: int) -> list[dict[str, Any]]:
+    """A right call for each smaller number of queries, all in the same memory."""
+    longest = sparse_mla(s_q=s_q)
+    per_query = [n for n, x in longest.items() if isinstance(x, Tensor) and x.shape[0] == s_q]
+    return [
+        longest | {name: longest[name][:count] for name in per_query} for count in range(1, s_q)
+    ]
+
+
 def _changed(name: str, change: Callable[[Tensor], Any]) -> Callable[[Arguments], Arguments]:
     return lambda right: {name: change(right[name])}
 

@@ -26,7 +26,7 @@ from bench.timing import Timing, call_timer, cpu_timer, interleaved
 from contracts import ContractError
 from contracts.layouts import KNOWN
 
-NEW_SIZES = f"{OURS}, new sizes in every call"
+NEW_SIZES = ", new sizes in every call"
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,19 @@ def time_calls(
     others: Sequence[Mapping[str, Any]],
     rounds: int,
 ) -> dict[str, Timing]:
-    """One call over and over; ours also with more calls of other sizes than it remembers."""
+    """One call over and over; ours and its yardstick also with more calls of other sizes than ours
+    remembers."""
     call, *more = map(signature.split, [arguments, *others])
-    functions = {"empty function": signature.body, **signature.checkers}
-    timers = {label: call_timer(function, call) for label, function in functions.items()}
-    timers[NEW_SIZES] = call_timer(signature.checkers[OURS], *more)
+    timers = {"empty function": call_timer(signature.body, call)}
+    for label, check in signature.checkers.items():
+        timers[label] = call_timer(check, call)
+        if label in (OURS, BY_HAND):
+            timers[label + NEW_SIZES] = call_timer(check, *more)
     timings = interleaved(timers, rounds=rounds)
-    ours_anew = timings.pop(NEW_SIZES).per(len(more))
-    first, second, *rest = timings.items()
-    return dict([first, second, (NEW_SIZES, ours_anew), *rest])
+    return {
+        label: timing.per(len(more) if label.endswith(NEW_SIZES) else 1)
+        for label, timing in timings.items()
+    }
 
 
 def time_refusals(signature: Signature, rounds: int) -> dict[str, Timing]:
@@ -146,7 +150,7 @@ def measure(hunyuan: Signature, sparse_mla: Signature, rounds: int) -> list[Targ
     longer = [check_cases.hunyuan(img_len=length, fused=True) for length in lengths]
     fused = time_calls(hunyuan, check_cases.hunyuan(fused=True), longer, rounds)
     print_timings("hunyuan, image tensors views of one fused QKV, one call", fused)
-    more = [check_cases.sparse_mla(s_q=length) for length in lengths]
+    more = check_cases.sparse_mla_up_to(lengths.stop)
     sparse = time_calls(sparse_mla, sparse_mla.right, more, rounds)
     print_timings("sparse MLA with every optional argument, one call", sparse)
 
