@@ -17,7 +17,7 @@ from contracts import ContractError, contract, requires, same_device, same_dtype
 
 
 @contract(
-    "num_heads % num_kv_heads == 0",
+    "num_heads > 0 and num_heads % num_kv_heads == 0",  # of no heads, some torch releases die
     "head_dim % 8 == 0 and 0 < head_dim <= 256",
     "window is None or window > 0",
     requires("sinks", when="window", hint="a window without sinks forgets the first tokens"),
