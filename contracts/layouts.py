@@ -16,6 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._C import _get_tracing_state
+from torch._C._functorch import peek_interpreter_stack
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import kinds
 from .tensors import PLAIN_TYPES
@@ -31,8 +34,15 @@ _absent: list[torch.Tensor] = []
 def absent(index: int) -> torch.Tensor:
     """One stand-in for each place: a guard refuses two that are the same object."""
     while len(_absent) <= index:
-        _absent.append(torch.Tensor._make_subclass(Absent, torch.empty(0, device="cpu")))
+        with _disable_current_modes():  # which would make it a fake tensor, say
+            stand_in = torch.Tensor._make_subclass(Absent, torch.empty(0, device="cpu"))
+        _absent.append(stand_in)
     return _absent[index]
+
+
+def _is_transformed() -> bool:
+    """Whether tensors are not what they seem: within a functorch transform, or traced by jit."""
+    return peek_interpreter_stack() is not None or _get_tracing_state() is not None
 
 
 def _never(*tensors: Any) -> bool:
@@ -70,7 +80,7 @@ class Layouts:
         count = self._learnt.get(sizes, 0)
         if count == LEARNT or kinds.TensorGuards is None:
             return
-        if not all(map(self._is_known_kind, tensors)):
+        if not all(map(self._is_known_kind, tensors)) or _is_transformed():
             return
         shapes: list[Any] = [list(x.shape) for x in tensors]
         strides: list[Any] = [list(x.stride()) for x in tensors]

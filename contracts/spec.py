@@ -51,12 +51,21 @@ class ValueSpec:
     types: tuple[type, ...] | None = None
 
     @property
-    def numbers(self) -> tuple[int, ...]:
-        """The choices of a Literal of integers, which a trace compares one by one."""
+    def choices(self) -> list[tuple[tuple[type, ...], list[Any]]]:
+        """The values of a Literal by the types that they may have, where a trace can compare them
+        one by one: beartype, which judges the rest, sees no value that is dynamic."""
         if typing.get_origin(self.hint) is not typing.Literal:
-            return ()
-        choices = typing.get_args(self.hint)
-        return choices if all(type(choice) is int for choice in choices) else ()
+            return []
+        values = typing.get_args(self.hint)
+        kinds = {type(value) for value in values}
+        if not kinds <= {int, bool, str}:
+            return []
+        numbers = int if int in kinds else bool  # 1 is among True and 2, and not among True alone
+        groups = (
+            (_SIMPLE[numbers], [numbers(value) for value in values if isinstance(value, int)]),
+            (_SIMPLE[str], [value for value in values if isinstance(value, str)]),
+        )
+        return [group for group in groups if group[1]]
 
 
 @dataclass(frozen=True, slots=True)

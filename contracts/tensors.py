@@ -33,8 +33,9 @@ def misread(x: torch.Tensor) -> str | None:
     """Why a kernel that follows this tensor's pointer and strides would misread it, if it would."""
     if x.is_nested:
         return "nested"
-    if x.layout is not torch.strided and x.layout in _SPARSE:
-        return f"sparse ({str(x.layout).rpartition('.')[2]})"
+    if x.layout is not torch.strided:
+        layout = str(x.layout).rpartition(".")[2]
+        return f"sparse ({layout})" if x.layout in _SPARSE else f"laid out as {layout.lstrip('_')}"
     if x.is_quantized:
         return f"quantised ({dtype_name(x.dtype)})"
     if torch.compiler.is_dynamo_compiling():

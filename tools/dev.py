@@ -5,6 +5,7 @@
     python3 tools/dev.py check       lint, formatting and types
     python3 tools/dev.py examples    every example
     python3 tools/dev.py wheel       build a wheel and see that it holds both packages whole
+    python3 tools/dev.py oldest      the tests of the language, with the oldest releases it asks for
 
 Needs nothing but Python 3.11 or newer. The installation is repeated only when pyproject.toml, the
 constraints or the interpreter have changed.
@@ -28,6 +29,7 @@ PYTHON = ENVIRONMENT / ("Scripts/python.exe" if os.name == "nt" else "bin/python
 CONSTRAINTS = ROOT / "tools" / "constraints.txt"
 STAMP = ENVIRONMENT / "installed-for"
 PACKAGES = ("contracts", "backends")
+OLDEST = ("beartype", "jaxtyping", "hypothesis", "pytest")  # what installs quickly beside any torch
 
 
 def python(*arguments: str | Path) -> None:
@@ -91,8 +93,24 @@ def wheel() -> None:
     print(f"{built.name}: all of {len(wanted)} files")
 
 
+def oldest() -> None:
+    """With the lowest version of each requirement that `OLDEST` names, beside this torch."""
+    import tomllib  # of Python 3.11, which `main` asks for first
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    pinned = [line.replace(">=", "==") for line in asked if line.partition(">=")[0] in OLDEST]
+    assert len(pinned) == len(OLDEST), pinned
+    with tempfile.TemporaryDirectory() as folder:
+        python("-m", "pip", "install", "--quiet", "--target", folder, *pinned)
+        print(f"With {', '.join(pinned)}", flush=True)
+        tests = ("contracts", "testing", "catalog", "compile", "modes")
+        os.environ["PYTHONPATH"] = folder
+        python("-m", "pytest", "-q", *(f"tests/{name}" for name in tests))
+
+
 TASKS: dict[str, Callable[..., None]] = {
-    task.__name__: task for task in (demo, test, check, examples, wheel)
+    task.__name__: task for task in (demo, test, check, examples, wheel, oldest)
 }
 
 

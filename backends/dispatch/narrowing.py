@@ -41,6 +41,11 @@ def are_plain(*tensors: torch.Tensor | None) -> bool:
     return all(x is None or type(x) in PLAIN_TYPES for x in tensors)
 
 
+def is_lazy(*tensors: torch.Tensor | None) -> bool:
+    """Whether one is a lazy negative or conjugate view: not what it points to."""
+    return any(x is not None and (x.is_neg() or x.is_conj()) for x in tensors)
+
+
 def narrow(declaration: Declaration, rules: Iterable[Rule | str]) -> Declaration:
     """The declaration with a backend's rules in place of the contract's own."""
     resolved: dict[str, Rule] = {}
@@ -117,10 +122,8 @@ def compile_lasting(narrowed: Declaration) -> Callable[..., int]:
     of one layout: kinds, sizes and strides."""
     code = _Test(narrowed)
     for found in narrowed.rules:
-        if found.pointers:
-            found.emit_layout(code.body)
-        elif _is_lasting(narrowed, found):
-            found.emit(code.body)
+        if _is_lasting(narrowed, found):
+            (found.emit_layout if found.pointers else found.emit)(code.body)
     code.line(f"return {DIRECT}")
     return code.load("lasting")
 
@@ -132,7 +135,10 @@ def compile_recheck(narrowed: Declaration, is_reference: bool) -> Callable[..., 
     code = _Test(narrowed)
     code.body.strided.update(tensor_arguments(narrowed))
     for found in narrowed.rules:
-        if found.pointers or not _is_lasting(narrowed, found):
+        lasting = _is_lasting(narrowed, found)
+        if found.pointers and not lasting:
+            found.emit_layout(code.body)
+        if found.pointers or not lasting:
             found.emit(code.body)
     if not is_reference:
         with code.body.block(f"if {code.constant(forward_ad, 'forward_ad')}._current_level >= 0:"):
@@ -142,9 +148,9 @@ def compile_recheck(narrowed: Declaration, is_reference: bool) -> Callable[..., 
 
 
 def _is_lasting(narrowed: Declaration, found: Rule) -> bool:
-    """Whether a rule reads nothing but tensors."""
+    """Whether a rule, but for addresses, reads nothing but tensors."""
     code = _Test(narrowed)
-    found.emit(code.body)
+    (found.emit_layout if found.pointers else found.emit)(code.body)
     scalars = {argument.name for argument in narrowed.arguments if not argument.is_tensor}
     return not found.opaque and scalars.isdisjoint(words(code.body.lines))
 
@@ -166,6 +172,11 @@ def _emit_way(code: _Test, narrowed: Declaration, differentiable: bool) -> None:
         f"({name} is None or {kind}({name}) is {tensor})" for name in names if name not in always
     ]
     special = f"{code.constant(are_plain)}({', '.join(names)})"
+    lazy = [name for name in names if name not in code.body.strided]
+    if lazy:  # which the library op resolves
+        views = f"{code.constant(is_lazy)}({', '.join(lazy)})"
+        with code.body.block(f"if {views}:"):
+            code.line(f"return {LIBRARY}")
     with code.body.block(f"if not ({' and '.join(usual)} or {special}):"):
         code.line(f"return {LIBRARY}")
     if differentiable:

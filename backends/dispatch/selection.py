@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from contracts import Contract, ContractDefinitionError, tracing
-from contracts.tensors import describe
+from contracts.tensors import describe, misread
 from contracts.traceable import constant_of_trace
 
 from .errors import BackendWarning, NoBackendError, Reason
@@ -44,6 +44,9 @@ def transformed_in_trace() -> bool:
     return is_transformed()
 
 
+NOTED = 16  # tables to a layout: a few devices and demands
+
+
 class Entry(NamedTuple):
     """A backend that a device can serve, as the hot path walks over them."""
 
@@ -61,8 +64,9 @@ class Table:
 
     def narrowed(self, arguments: tuple[Any, ...]) -> tuple[Entry, ...]:
         """The entries for calls of this one's layout, with what is left to ask of each call."""
-        if any(isinstance(x, torch.Tensor) and x.requires_grad for x in arguments):
-            return self.entries  # what they say depends on the grad mode
+        tensors = [x for x in arguments if isinstance(x, torch.Tensor)]
+        if any(x.requires_grad or misread(x) is not None for x in tensors):
+            return self.entries  # of these, more has to be asked in every call
         return tuple(
             entry._replace(route=backend.recheck)
             for backend, entry in zip(self.backends, self.entries, strict=True)
@@ -149,6 +153,8 @@ class Selection:
         if notes is not None:
             known = notes.get(table)
             if known is None:
+                if len(notes) >= NOTED:
+                    notes.clear()
                 known = notes[table] = table.narrowed(arguments)
             entries = known
         for route, direct, library in entries:

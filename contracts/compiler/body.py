@@ -21,6 +21,7 @@ from ..binding import (
 )
 from ..expressions import Binary
 from ..kinds import Kinds
+from ..rules.base import Rule
 from ..rules.tensor import NoGrad, dtype_test
 from ..spec import (
     AnySpec,
@@ -36,7 +37,7 @@ from ..spec import (
 )
 from ..tensors import PLAIN_TYPES, is_strided
 from .code import CACHED, Code
-from .remembering import Remembering
+from .remembering import Remembering, is_comparable
 
 
 class Body(Code):
@@ -201,13 +202,15 @@ class Body(Code):
 
     def value(self, spec: ValueSpec, x: str) -> None:
         if spec.types is not None:
-            kinds = spec.types[0] if len(spec.types) == 1 else spec.types
+            types = spec.types[0] if len(spec.types) == 1 else spec.types
             hint = re.sub(r"\W+", "_", spec.text).strip("_")
-            self.require(self.isinstance(x, self.constant(kinds, f"{hint}_type")))
-        elif numbers := spec.numbers:
-            integers = self.constant((int, torch.SymInt), "int_type")
-            alike = " or ".join(f"{x} == {number}" for number in numbers)
-            self.require(f"{self.isinstance(x, integers)} and ({alike})")
+            self.require(self.isinstance(x, self.constant(types, f"{hint}_type")))
+        elif choices := spec.choices:
+            tests = []
+            for kinds, values in choices:
+                own = self.isinstance(x, self.constant(kinds, f"{kinds[0].__name__}_type"))
+                tests.append(f"{own} and ({' or '.join(f'{x} == {v!r}' for v in values)})")
+            self.require(" or ".join(tests))
         else:
             judge = self.constant(judge_of(spec.hint), "is_bearable")
             self.require(f"{judge}({x})")
@@ -441,13 +444,22 @@ class Body(Code):
         for rule in self.declaration.rules:
             if rule.pointers:
                 rule.emit_layout(self)
-            elif not rule.opaque:
+            elif not self.is_asked_anew(rule):
                 rule.emit(self)
 
+    def is_asked_anew(self, rule: Rule) -> bool:
+        """Whether nobody knows what a rule looks at, or it reads what cannot be compared."""
+        names = getattr(rule, "names", ())
+        return rule.opaque or not all(
+            is_comparable(argument)
+            for argument in self.declaration.arguments
+            if argument.name in names
+        )
+
     def other_rules(self) -> None:
-        """Rules on addresses, and those of which nobody knows what they look at."""
+        """Rules on addresses, and those that no layout decides."""
         for rule in self.declaration.rules:
-            if rule.opaque:
+            if self.is_asked_anew(rule) and not rule.pointers:
                 rule.emit(self)
         pointers = [rule for rule in self.declaration.rules if rule.pointers]
         if pointers:

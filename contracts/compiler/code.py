@@ -218,8 +218,10 @@ class Code:
         return self.reaches.get(name)
 
     def bind_reach(self, name: str) -> str:
-        self.reaches[name] = self.local(f"{name}_bytes")
-        return self.reaches[name]
+        reach = self.local(f"{name}_bytes")
+        if not self.conditions:
+            self.reaches[name] = reach
+        return reach
 
     def known_strided(self, name: str) -> bool:
         return name in self.strided

@@ -10,19 +10,15 @@ from torch._C import _len_torch_dispatch_stack
 from ..axes import ANY_SHAPE
 from ..binding import by_kind
 from ..layouts import KNOWN, Layouts, absent
-from ..model import Declaration
-from ..rules.tensor import NoGrad
+from ..model import Argument, Declaration
 from ..spec import TensorSpec, ValueSpec
 from ..tensors import PLAIN_TYPES
 from .code import Code, words
 
 TESTED = 8  # fewer tests are as cheap as the cache
-_COMPARABLE = (
-    frozenset({int, bool, str, type(None), torch.SymInt, torch.SymBool}),
-    frozenset({float, torch.SymFloat}),
-)
-"""Types of scalars whose equal values no expression can tell apart. An int and an equal float it
-can, once they are large."""
+_COMPARABLE = frozenset({int, bool, str, type(None), torch.SymInt, torch.SymBool})
+"""Types of scalars whose equal values no expression can tell apart: it can an int and an equal
+float, once they are large, and two zeros."""
 
 
 class Remembering:
@@ -64,7 +60,7 @@ class Remembering:
         kept = sorted(own & wanted)
 
         cache = Layouts(
-            any(isinstance(rule, NoGrad) for rule in body.declaration.rules),
+            gradless="requires_grad" in words(block),
             carried=len(scalars) + len(kept) + 1,
         )
         layouts = body.constant(cache, "layouts")
@@ -108,7 +104,8 @@ class Remembering:
     def _sizes(self, scalars: list[str]) -> str:
         """All that was bound, to tell one call's sizes from another's at little cost."""
         axes = [self.body.name(axis) for axis in self.body.declaration.axes]
-        return "".join(f"{name}, " for name in dict.fromkeys([*scalars, *axes])).rstrip()
+        names = list(dict.fromkeys([*scalars, *axes]))
+        return f"{names[0]}," if len(names) == 1 else ", ".join(names)
 
     def _scalars(self, tests: Iterable[str]) -> list[str] | None:
         """The scalars that tests read; None where equal ones might be judged differently."""
@@ -118,9 +115,7 @@ class Remembering:
         read = []
         for argument in self.body.declaration.arguments:
             if argument.name in found and not isinstance(argument.inner, TensorSpec):
-                spec = argument.inner
-                types = spec.types if isinstance(spec, ValueSpec) else None
-                if types is None or not any(map(frozenset(types).issubset, _COMPARABLE)):
+                if not is_comparable(argument):
                     return None
                 read.append(argument.name)
         return read
@@ -141,6 +136,14 @@ class Remembering:
                 tensors.append(name)
                 nested.append(f"{name}.is_nested")
         return ", ".join(tensors), " or ".join(nested[1:])
+
+
+def is_comparable(argument: Argument) -> bool:
+    """Whether equal values of this argument are judged alike: tensors are, by the guard."""
+    spec = argument.inner
+    if isinstance(spec, ValueSpec):
+        return spec.types is not None and _COMPARABLE.issuperset(spec.types)
+    return argument.is_tensor
 
 
 def _anchor(declaration: Declaration) -> str | None:

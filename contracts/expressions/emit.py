@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .functions import NUMERIC_FUNCTIONS, TENSOR_FUNCTIONS, by_zero, whole_div
+from .evaluate import evaluate
+from .functions import NUMERIC_FUNCTIONS, TENSOR_FUNCTIONS, by_zero, outside, power, whole_div
 from .nodes import Binary, Call, Compare, Const, IsNone, Logical, Name, Node, Tuple, Unary
 
 
@@ -42,6 +43,10 @@ def _write(
                 return f"{constant(whole_div, 'whole_div')}({source(left)}, {source(right)})"
             case Binary(operator="/", left=left, right=right):
                 text, level = f"{source(left, 6)}/{source(right, 7)}", 6
+            case Binary(operator="**", left=left, right=right) if (
+                constant is not None and not isinstance(right, Const)
+            ):
+                return f"{constant(power, 'power')}({source(left)}, {source(right)})"
             case Binary(operator="**", left=left, right=right):
                 text, level = f"{source(left, 9)} ** {source(right, 8)}", 8
             case Binary(operator="%" | "//" as operator, left=left, right=right) if (
@@ -67,6 +72,11 @@ def _write(
                 text, level = f"{name(id)} is {'not ' if negated else ''}None", 4
             case Call(function=function, operands=operands) if constant is None:
                 return f"{function}({', '.join(source(item) for item in operands)})"
+            case Call(function=function, operands=(x, dim)) if function in TENSOR_FUNCTIONS:
+                text = TENSOR_FUNCTIONS[function][1].format(source(x, 9), source(dim))
+                axis = evaluate(dim, {})
+                rank = f"{source(x, 9)}.ndim {'>' if axis >= 0 else '>='} {abs(axis)}"
+                return f"({text} if {rank} else {constant(outside, 'outside')}())"
             case Call(function=function, operands=operands) if function in TENSOR_FUNCTIONS:
                 return TENSOR_FUNCTIONS[function][1].format(*(source(item, 9) for item in operands))
             case Call(function=function, operands=operands):

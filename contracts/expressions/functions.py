@@ -16,10 +16,10 @@ class Incomputable(Exception):
 
 def exact_div(a: Any, b: Any) -> Any:
     """`a / b` for sizes: the division must leave nothing over."""
-    if isinstance(a, float) or isinstance(b, float):
-        return a / b
     if b == 0:
         raise Incomputable(f"{a}/{b} divides by zero")
+    if isinstance(a, float) or isinstance(b, float):
+        return a / b
     if a % b != 0:
         raise Incomputable(f"{a} is not divisible by {b}")
     return a // b
@@ -27,9 +27,11 @@ def exact_div(a: Any, b: Any) -> Any:
 
 def whole_div(a: Any, b: Any) -> Any:
     """The same in generated code, which only says yes or no: a trace cannot spell sizes out."""
+    if b == 0:
+        raise Incomputable
     if isinstance(a, float) or isinstance(b, float):
         return a / b
-    if b == 0 or a % b != 0:
+    if a % b != 0:
         raise Incomputable
     return a // b
 
@@ -37,6 +39,16 @@ def whole_div(a: Any, b: Any) -> Any:
 def by_zero() -> int:
     """Stands for a divisor of zero, on which a trace would fail for good."""
     raise ZeroDivisionError
+
+
+def outside() -> int:
+    """Stands for an axis that a tensor does not have."""
+    raise IndexError
+
+
+def power(a: Any, b: Any) -> Any:
+    """`a ** b` in generated code."""
+    return (a or by_zero()) ** b if b < 0 else a**b
 
 
 def cdiv(a: int, b: int) -> int:

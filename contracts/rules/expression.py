@@ -185,6 +185,10 @@ class When(Rule):
         return self.condition.pointers or self.rule.pointers
 
     @property
+    def opaque(self) -> bool:  # type: ignore[override]
+        return self.rule.opaque
+
+    @property
     def values(self) -> bool:  # type: ignore[override]
         return self.rule.values
 
@@ -197,18 +201,22 @@ class When(Rule):
         return replace(identified, rule=replace(self.rule, id=identified.id))
 
     def emit(self, code: Code) -> None:
-        self.emit_under(code, self.rule.emit)
+        if self.condition.pointers:
+            self.emit_under(code, self.rule.emit_layout, self.rule.emit)
+        else:
+            self.emit_under(code, self.rule.emit)
 
     def emit_layout(self, code: Code) -> None:
         if not self.condition.pointers:
             self.emit_under(code, self.rule.emit_layout)
 
-    def emit_under(self, code: Code, emit: Callable[[Code], None]) -> None:
+    def emit_under(self, code: Code, *tests: Callable[[Code], None]) -> None:
         """Write tests that run where the condition holds."""
         with code.present(*sorted(self.condition.optional)):
             condition = expressions.emit(self.condition.node, code.name, code.constant)
             with code.block(f"if {condition}:"):
-                emit(code)
+                for emit in tests:
+                    emit(code)
 
     def applies(self, env: Mapping[str, Any]) -> bool:
         """Whether the condition holds; where it cannot be judged, the rule is skipped."""

@@ -71,12 +71,12 @@ class UnitStride(MemoryRule):
         for name in self.names:
             with code.each(name) as x:
                 code.require_strided(name, x)
-                whole = (
-                    f"{x}.is_contiguous()"
-                    if self.dim == -1
-                    else f"{x}.numel() <= 1 and {x}.is_contiguous()"
-                )
-                code.require(f"{whole} or {x}.stride()[{self.dim}] == 1 or {slow}({x}, {self.dim})")
+                if self.dim == -1:
+                    quick = f"{x}.is_contiguous() or {x}.stride()[-1] == 1"
+                else:
+                    rank = f"{x}.ndim {'>' if self.dim >= 0 else '>='} {abs(self.dim)}"
+                    quick = f"{rank} and {x}.stride()[{self.dim}] == 1"
+                code.require(f"{quick} or {slow}({x}, {self.dim})")
 
     def judge(self, call: Call) -> Iterator[Violation]:
         for label, x in self.named(call):

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from contracts import ContractError, aligned, contract
+from contracts import ContractError, aligned, contract, unit_stride
 
 
 @contract
@@ -56,6 +56,36 @@ def halves(x: Float[Tensor, "n d"], y: Float[Tensor, "n/m"], m: int) -> Tensor:
     return 2 * x
 
 
+@contract("n / s > 1")
+def float_exact(x: Float[Tensor, "n d"], s: float) -> Tensor:
+    return 2 * x
+
+
+@contract("m ** -1 > 0", "n ** (m - 3) >= 1")
+def powers(x: Float[Tensor, "n d"], m: int) -> Tensor:
+    return 2 * x
+
+
+@contract("size(x, 2) > 1")
+def third(x: Float[Tensor, "*b d"]) -> Tensor:
+    return 2 * x
+
+
+@contract("stride(x, -3) > 1", unit_stride("x", dim=1))
+def strides(x: Float[Tensor, "*b d"]) -> Tensor:
+    return 2 * x
+
+
+@contract
+def named(x: Float[Tensor, "n d"], m: Literal["a", "b"]) -> Tensor:
+    return 2 * x
+
+
+@contract
+def mixed(x: Float[Tensor, "n d"], m: Literal[2, True, "auto"] | None = None) -> Tensor:
+    return 2 * x
+
+
 @contract
 def chosen(x: Float[Tensor, "n d"], m: Literal[2, 4, 8]) -> Tensor:
     return m * x
@@ -89,6 +119,24 @@ CALLS: list[tuple[Callable[..., Tensor], tuple[Any, ...], list[str]]] = [
     (functions, (ones(6, 1), 0), ["cdiv(n,m)>1", "is_power_of_2(m)", "min(n,m)>0"]),
     (halves, (ones(6, 1), ones(3), 2), []),
     (halves, (ones(6, 1), ones(3), 0), ["y-axis0"]),
+    (float_exact, (ones(6, 1), 2.0), []),
+    (float_exact, (ones(6, 1), 0.0), ["n/s>1"]),
+    (powers, (ones(6, 1), 3), []),
+    (powers, (ones(6, 1), 0), ["m**-1>0", "n**(m-3)>=1"]),
+    (powers, (ones(0, 1), 2), ["n**(m-3)>=1"]),
+    (third, (ones(2, 3, 4),), []),
+    (third, (ones(2, 3),), ["size(x,2)>1"]),
+    (strides, (ones(2, 3, 4).transpose(1, 2),), []),
+    (strides, (ones(4),), ["stride(x,-3)>1", "unit_stride(dim=1,x)"]),
+    (named, (ones(6, 1), "a"), []),
+    (named, (ones(6, 1), "c"), ["m-type"]),
+    (named, (ones(6, 1), 3), ["m-type"]),
+    (mixed, (ones(6, 1), 2), []),
+    (mixed, (ones(6, 1), 1), []),
+    (mixed, (ones(6, 1), "auto"), []),
+    (mixed, (ones(6, 1),), []),
+    (mixed, (ones(6, 1), 3), ["m-type"]),
+    (mixed, (ones(6, 1), "b"), ["m-type"]),
     (chosen, (ones(6, 1), 4), []),
     (chosen, (ones(6, 1), 3), ["m-type"]),
 ]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from contracts import (
     ContractError,
@@ -20,6 +21,7 @@ from contracts import (
     no_overlap,
     same_device,
     unit_stride,
+    when,
 )
 from contracts.layouts import KNOWN, LEARNT, Layouts
 
@@ -189,7 +191,6 @@ def test_scalars_that_compare_equal_but_count_differently_are_not_taken_for_each
     @contract("scale * 3 + length % 2 != 27021597764222977", unit_stride(), contiguous())
     def scaled(q: Q, k: Q, v: Q, scale: float | int) -> None: ...
 
-    assert not any(isinstance(x, Layouts) for x in scaled.__globals__.values())
     x = [queries(5), queries(5), queries(5)]
     for _ in range(3):
         scaled(*x, float(big))  # 3 * 2**53 + 1 is no float
@@ -246,3 +247,79 @@ def test_a_known_layout_is_not_compared_with_symbolic_sizes() -> None:
     graph = make_fx(traced, tracing_mode="symbolic")(queries(9), queries(9))
     assert graph(queries(4), queries(4)).shape == (2, 4, 4)
     assert "9" not in graph.code
+
+
+def test_rules_within_a_condition_are_asked_anew_where_they_are_without_one() -> None:
+    willing = [True]
+
+    @contract(
+        unit_stride(),
+        contiguous(),
+        when("causal", custom(lambda: willing[0], "it is willing", id="willing")),
+        when("causal", no_grad()),
+    )
+    def masked(q: Q, k: Q, v: Q, causal: bool = True) -> None: ...
+
+    plain, trained = [queries(5), queries(5)], queries(5, requires_grad=True)
+    for _ in range(3):
+        masked(*plain, queries(5))
+        with torch.no_grad():
+            masked(*plain, trained)
+    with pytest.raises(ContractError, match="requires grad"):
+        masked(*plain, trained)
+    willing[0] = False
+    with pytest.raises(ContractError, match="it is willing"):
+        masked(*plain, queries(5))
+    masked(*plain, queries(5), causal=False)
+
+
+def test_zeros_of_two_signs_and_two_types_are_not_taken_for_each_other() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    @contract("length / scale > 1", unit_stride(), contiguous())
+    def scaled(q: Q, k: Q, v: Q, scale: float) -> None: ...
+
+    call = [queries(5), queries(5), queries(5)]
+    for scale in (2.0, 2.0, 2.0, numpy.float64(0.0), 0.0, numpy.float64(-0.0), 9.0, float("nan")):
+        for _ in range(3):
+            right = not scaled.contract.violations(*call, scale)
+            assert scaled.contract.passes(*call, scale) is right
+
+
+def test_what_one_condition_measures_is_not_there_outside_of_it() -> None:
+    @contract(contiguous("out"), when("length > 30", no_overlap("out")), no_overlap("q"))
+    def written(q: Q, out: Q) -> None: ...
+
+    assert written.contract.passes(queries(3), queries(3))
+    whole = queries(40)
+    assert not written.contract.passes(whole, whole)
+
+
+def test_a_condition_on_addresses_covers_the_whole_rule() -> None:
+    @contract(when("data_ptr(q) % 8 == 0", no_overlap("out")))
+    def written(q: Q, out: Q) -> None: ...
+
+    itself = torch.zeros(2, 1, 4, 4).expand(2, 6, 4, 4)
+    assert written.contract.violations(queries(), itself)
+    assert not written.contract.passes(queries(), itself)
+
+
+def test_a_contract_may_be_declared_among_fake_tensors() -> None:
+    with FakeTensorMode():
+
+        @contract(unit_stride(), contiguous(), same_device())
+        def many(
+            a: Q,
+            b: Q,
+            c: Q,
+            d: Q | None = None,
+            e: Q | None = None,
+            f: Q | None = None,
+            g: Q | None = None,
+            h: Q | None = None,
+            i: Q | None = None,
+        ) -> int:
+            return len(a)
+
+    for _ in range(4):
+        assert many(queries(), queries(), queries(), i=queries()) == 2
