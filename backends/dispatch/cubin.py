@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 
 @dataclass(frozen=True)
 class CubinSpec:
@@ -32,7 +34,7 @@ class CubinSpec:
     allowed_stack_bytes: int = 0
 
     def source(self) -> Any:
-        """The specialisation as the compiler takes it: `triton.compile(spec.source(), ...)`."""
+        """The specialisation as the compiler takes it."""
         from triton.compiler import ASTSource
         from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
@@ -43,3 +45,19 @@ class CubinSpec:
             for name, divisor in self.divisibility.items()
         }
         return source_class(self.kernel, dict(self.signature), dict(self.constexprs), attributes)
+
+    def load(self) -> Any:
+        """The kernel for the current device, to run as `kernel[grid](*arguments)`.
+
+        RuntimeError inside a CUDA graph's capture, which loading a kernel would spoil.
+        """
+        import triton
+
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                f"the kernel {self.name} is needed for the first time, inside a CUDA graph "
+                "capture, where none can be loaded: make the call once before capturing it"
+            )
+        kernel = triton.compile(self.source(), options=dict(self.options))
+        kernel[1, 1, 1]  # asking for a launcher loads the binary
+        return kernel

@@ -112,12 +112,7 @@ def load(structure: Structure) -> Compiled | Interpreted:
     """Compile for, and load on, the current device."""
     if interpreted():
         return Interpreted(load_source(structure.conditions))
-    import triton
-
-    spec = compile_spec(structure)
-    kernel = triton.compile(spec.source(), options=dict(spec.options))
-    kernel[(1, 1, 1)]  # loads the binary
-    return Compiled(kernel)
+    return Compiled(compile_spec(structure).load())
 
 
 @cache

@@ -133,11 +133,7 @@ class LoadedKernel:
 def load_kernel(num_heads: int, head_dim: int, alignment: int, device_index: int) -> LoadedKernel:
     """Compile for, and load on, the current device, which `device_index` must name."""
     specialisation = Specialisation(head_dim, alignment, choose_tile(num_heads, head_dim))
-    if INTERPRETED:
-        run = pack_kernel
-    else:
-        spec = compile_spec(specialisation)
-        run = triton.compile(spec.source(), options=dict(spec.options))
+    run = pack_kernel if INTERPRETED else compile_spec(specialisation).load()
     return LoadedKernel(run, specialisation.tile, tuple(specialisation.constexprs.values()))
 
 

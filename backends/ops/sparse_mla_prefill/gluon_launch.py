@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from backends.dispatch.cubin import CubinSpec
@@ -132,21 +131,16 @@ def compile_specs() -> Iterator[CubinSpec]:
     yield compile_merge_spec(False)
 
 
-def load(spec: CubinSpec) -> Any:
-    """Compile for, and load on, the current device."""
-    return triton.compile(spec.source(), options=dict(spec.options))
-
-
 @cache
 def load_prefill(specialisation: Specialisation, device_index: int) -> Any:
     """The attention kernel, on the current device, which `device_index` must name."""
-    return load(compile_prefill_spec(specialisation))
+    return compile_prefill_spec(specialisation).load()
 
 
 @cache
 def load_merge(has_attn_sink: bool, device_index: int) -> Any:
     """The merging kernel, likewise."""
-    return load(compile_merge_spec(has_attn_sink))
+    return compile_merge_spec(has_attn_sink).load()
 
 
 @cache
@@ -202,7 +196,9 @@ def launch(
             is_split=is_split,
         )
         results = (out.data_ptr(), max_logits.data_ptr(), lse.data_ptr())
-        load_prefill(specialisation, device_index)[min(n_work, processors), 1, 1](
+        prefill = load_prefill(specialisation, device_index)
+        merge = load_merge(specialisation.has_attn_sink, device_index) if is_split else None
+        prefill[min(n_work, processors), 1, 1](
             q.data_ptr(),
             kv.data_ptr(),
             indices.data_ptr(),
@@ -223,9 +219,9 @@ def launch(
             specialisation.has_rope,
             is_split,
         )
-        if is_split:
+        if merge is not None:
             merges = s_q * h_q // HEADS_PER_MERGE.value
-            load_merge(specialisation.has_attn_sink, device_index)[merges, 1, 1](
+            merge[merges, 1, 1](
                 address(parts),
                 address(attn_sink),
                 kv_scale.data_ptr(),

@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 from triton.runtime import JITFunction
@@ -244,8 +243,9 @@ def launch(
         # 256 float32 values, a peak and a total for each half of a head's row and each share.
         parts_buffer = torch.empty(rows * shares.count * 258, device=q.device)
         parts = address(parts_buffer)
-        kernel = load_kernel(sparse_mla_split_kernel, specialisation, device_index)
-        kernel[programs, shares.count, 1](
+        split = load_kernel(sparse_mla_split_kernel, specialisation, device_index)
+        merge = load_kernel(sparse_mla_merge_kernel, specialisation, device_index)
+        split[programs, shares.count, 1](
             *addresses[:4],
             *addresses[5:7],
             parts,
@@ -258,8 +258,7 @@ def launch(
             stride_kv,
             *constexprs,
         )
-        kernel = load_kernel(sparse_mla_merge_kernel, specialisation, device_index)
-        kernel[rows, 1, 1](
+        merge[rows, 1, 1](
             parts,
             addresses[4],
             *addresses[6:],
@@ -279,10 +278,7 @@ def address(x: Tensor | None) -> Tensor | int | None:
 @cache
 def load_kernel(kernel: Any, specialisation: Specialisation, device_index: int) -> Any:
     """Compile for, and load on, the current device, which `device_index` must name."""
-    if INTERPRETED:
-        return kernel
-    spec = compile_spec(kernel, specialisation)
-    return triton.compile(spec.source(), options=dict(spec.options))
+    return kernel if INTERPRETED else compile_spec(kernel, specialisation).load()
 
 
 @cache
