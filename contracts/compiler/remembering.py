@@ -45,8 +45,10 @@ class Remembering:
         pointers = [rule for rule in self.body.declaration.rules if rule.pointers]
         if pointers:
             with self.body.block(f"if not ({self.body.addressless()}):"):
+                self.body.conditions -= 1  # what reads them stands under the same condition
                 for rule in pointers:
                     rule.emit_reaches(self.body)
+                self.body.conditions += 1
         self.last = len(self.body.lines)
 
     def emit(self, needed: Iterable[str]) -> None:
@@ -90,7 +92,7 @@ class Remembering:
             f"{pad}if {usual}:",
             f"{pad}    {unpacked} = {layouts}.known.get({shape}, {layouts}.unknown)",
             f"{pad}if not ({' and '.join(alike)}):",
-            f"{pad}    {body.notes} = None",
+            f"{pad}    {' = '.join([body.notes, *kept])} = None",
             *(f"    {line}" for line in block),
             f"{pad}    if {worth}:",
             f"{pad}        {sizes} = ({self._sizes(scalars)})",

@@ -98,7 +98,10 @@ class Trial:
         explained = _ids(explain.violations(contract.declaration, contract.named(values)))
         if explained != expected:
             yield f"the explaining path finds {_list(explained)}"
-        passes = contract.passes(*values)
+        # New to the check, then learnt, then known: it has to say the same each time.
+        passes, *again = (contract.passes(*values) for _ in range(3))
+        if again != [passes, passes]:
+            yield "the generated check changes its mind when the call is made again"
         # It may refuse what has no address, for the explaining path to accept.
         excused = not expected and self._reads_addresses and not plan.has_memory
         if passes is not (not expected) and not excused:

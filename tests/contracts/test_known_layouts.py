@@ -58,6 +58,11 @@ def queries(length: int = 6, dim: int = 4, **options: Any) -> Tensor:
     return torch.zeros(2, length, 4, dim, **options)
 
 
+def positional(**arguments: Any) -> list[Any]:
+    """As the generated check takes them, which leaves what it refuses to the explaining path."""
+    return list(attend.contract.bind(**arguments).values())
+
+
 def layouts_of(function: Any) -> Layouts:
     (found,) = (x for x in function.__globals__.values() if isinstance(x, Layouts))
     return found
@@ -145,6 +150,7 @@ def test_every_order_of_layouts_gives_the_same_verdicts() -> None:
             except ContractError as error:
                 refused = {violation.rule for violation in error.violations}
             assert refused == broken
+            assert attend.contract.passes(*positional(**arguments)) is not bool(broken)
 
 
 def test_addresses_are_judged_at_every_call() -> None:
