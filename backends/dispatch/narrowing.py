@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 from contracts import ContractDefinitionError, Rule, rule
 from contracts.axes import Named
 from contracts.compiler.body import Body
-from contracts.compiler.code import words
+from contracts.compiler.code import GUARDED, attributes_read, words
 from contracts.compiler.module import Module
 from contracts.model import Declaration
 from contracts.rules.memory import MemoryRule
@@ -41,9 +41,12 @@ def are_plain(*tensors: torch.Tensor | None) -> bool:
     return all(x is None or type(x) in PLAIN_TYPES for x in tensors)
 
 
-def is_lazy(*tensors: torch.Tensor | None) -> bool:
-    """Whether one is a lazy negative or conjugate view: not what it points to."""
-    return any(x is not None and (x.is_neg() or x.is_conj()) for x in tensors)
+def is_indirect(*tensors: torch.Tensor | None) -> bool:
+    """Whether one is not what it points to: a lazy negative or conjugate view, or not strided."""
+    return any(
+        x is not None and (x.is_neg() or x.is_conj() or x.layout is not torch.strided)
+        for x in tensors
+    )
 
 
 def narrow(declaration: Declaration, rules: Iterable[Rule | str]) -> Declaration:
@@ -151,8 +154,15 @@ def _is_lasting(narrowed: Declaration, found: Rule) -> bool:
     """Whether a rule, but for addresses, reads nothing but tensors."""
     code = _Test(narrowed)
     (found.emit_layout if found.pointers else found.emit)(code.body)
-    scalars = {argument.name for argument in narrowed.arguments if not argument.is_tensor}
-    return not found.opaque and scalars.isdisjoint(words(code.body.lines))
+    if found.opaque:
+        return False
+    read = words(code.body.lines)
+    return not any(
+        attributes_read(argument.name, code.body.lines) - GUARDED
+        if argument.is_tensor
+        else argument.name in read
+        for argument in narrowed.arguments
+    )
 
 
 def _emit_way(code: _Test, narrowed: Declaration, differentiable: bool) -> None:
@@ -173,8 +183,8 @@ def _emit_way(code: _Test, narrowed: Declaration, differentiable: bool) -> None:
     ]
     special = f"{code.constant(are_plain)}({', '.join(names)})"
     lazy = [name for name in names if name not in code.body.strided]
-    if lazy:  # which the library op resolves
-        views = f"{code.constant(is_lazy)}({', '.join(lazy)})"
+    if lazy:  # which the library op resolves, or refuses
+        views = f"{code.constant(is_indirect)}({', '.join(lazy)})"
         with code.body.block(f"if {views}:"):
             code.line(f"return {LIBRARY}")
     with code.body.block(f"if not ({' and '.join(usual)} or {special}):"):

@@ -106,8 +106,8 @@ class Body(Code):
             return f"{self.isinstance(x, kind)} and {self.constant(is_strided, 'is_strided')}({x})"
         plain = self.constant(PLAIN_TYPES, "PLAIN_TYPES")
         slow = self.constant(is_strided, "is_strided")
-        own = f"{self.builtin('type')}({x})"
-        return f"({own} in {plain} or {self.isinstance(x, kind)} and {slow}({x}))"
+        own = f"{self.builtin('type')}({x}) in {plain} and {self.has_strided_layout(x)}"
+        return f"({own} or {self.isinstance(x, kind)} and {slow}({x}))"
 
     def whole_shape(self, axes: tuple[Axis, ...]) -> str | None:
         """The shape as a tuple, where every size is known by now."""

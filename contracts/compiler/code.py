@@ -191,13 +191,18 @@ class Code:
             self.require(slow)
         else:
             if x not in self.strided_by_rule:
-                kind = f"{self.builtin('type')}({x})"
-                self.require(f"{kind} in {self.constant(PLAIN_TYPES, 'PLAIN_TYPES')} or {slow}")
+                plain = self.constant(PLAIN_TYPES, "PLAIN_TYPES")
+                own = f"{self.builtin('type')}({x}) in {plain} and {self.has_strided_layout(x)}"
+                self.require(f"{own} or {slow}")
             self.require(f"{self.tracing()} or not {x}.is_neg()")
             if any(dtype in COMPLEX for dtype in dtypes):
                 self.require(f"{self.tracing()} or not {x}.is_conj()")
         if not self.conditions:
             self.strided.add(name)
+
+    def has_strided_layout(self, x: str) -> str:
+        """Not sparse, and not oneDNN's, which says that it is contiguous."""
+        return f"{x}.layout is {self.constant(torch.strided, 'strided')}"
 
     def unsettled(self, rule: Rule, names: tuple[str, ...]) -> tuple[str, ...]:
         done = self.settled.get(rule.id, ())
@@ -253,3 +258,15 @@ class Code:
 def words(lines: Iterable[str]) -> set[str]:
     """The names that stand in generated code."""
     return set(re.findall(r"\w+", "\n".join(lines)))
+
+
+GUARDED = frozenset({
+    "shape", "stride", "ndim", "numel", "nbytes", "itemsize", "is_contiguous", "layout",
+    "dtype", "device", "is_cuda", "is_cpu", "is_neg", "is_conj", "is_nested", "requires_grad",
+})  # fmt: skip
+"""What a guard on a tensor's kind, sizes and strides decides."""
+
+
+def attributes_read(name: str, lines: Iterable[str]) -> set[str]:
+    """The attributes of an argument that generated code reads."""
+    return set(re.findall(rf"\b{name}\.(\w+)", "\n".join(lines)))

@@ -13,7 +13,7 @@ from ..layouts import KNOWN, Layouts, absent
 from ..model import Argument, Declaration
 from ..spec import TensorSpec, ValueSpec
 from ..tensors import PLAIN_TYPES
-from .code import Code, words
+from .code import GUARDED, Code, attributes_read, words
 
 TESTED = 8  # fewer tests are as cheap as the cache
 _COMPARABLE = frozenset({int, bool, str, type(None), torch.SymInt, torch.SymBool})
@@ -34,6 +34,7 @@ class Remembering:
         if self.anchor is not None:
             body.tracing()
             body.read_shapes[self.anchor] = body.read_shape(self.anchor, self.anchor)
+        self.bound_before = set(body.taken)
         self.first = self.last = len(body.lines)
         self.scalars: list[str] | None = None
 
@@ -58,7 +59,7 @@ class Remembering:
             return
         block, later = body.lines[self.first : self.last], body.lines[self.last :]
         wanted = words(later) | {body.name(axis) for axis in needed}
-        own = (body.taken & words(block)) - words(body.lines[: self.first])
+        own = (body.taken & words(block)) - self.bound_before
         kept = sorted(own & wanted)
 
         cache = Layouts(
@@ -110,16 +111,23 @@ class Remembering:
         return f"{names[0]}," if len(names) == 1 else ", ".join(names)
 
     def _scalars(self, tests: Iterable[str]) -> list[str] | None:
-        """The scalars that tests read; None where equal ones might be judged differently."""
+        """The scalars that tests read; None where equal ones might be judged differently, and
+        where an attribute is read that no guard looks at."""
+        tests = list(tests)
         found = words(tests)
         if self.body.declaration.receiver in found:
             return None
         read = []
         for argument in self.body.declaration.arguments:
-            if argument.name in found and not isinstance(argument.inner, TensorSpec):
-                if not is_comparable(argument):
-                    return None
-                read.append(argument.name)
+            name = argument.name
+            if name not in found:
+                continue
+            if attributes_read(name, tests) - (GUARDED if argument.is_tensor else frozenset()):
+                return None
+            if not is_comparable(argument):
+                return None
+            if not isinstance(argument.inner, TensorSpec):
+                read.append(name)
         return read
 
     def _tensors(self, anchor: str) -> tuple[str, str]:

@@ -106,8 +106,9 @@ class Rule:
 
     pointers = False
     """Whether the rule reads addresses, which fake tensors and traced graphs do not have."""
-    opaque = False
-    """Whether only the rule itself knows what its verdict depends on."""
+    opaque = True
+    """Whether only the rule itself knows what its verdict depends on, so that it is asked in every
+    call: but for addresses, that of others follows from kinds, sizes, strides and scalars."""
     values = False
     """Whether the rule reads tensor contents, which only some modes do."""
 

@@ -17,8 +17,6 @@ class Custom(Rule):
     demand: str
     arguments: tuple[str, ...] = ()
 
-    opaque = True
-
     @property
     def text(self) -> str:
         return self.demand

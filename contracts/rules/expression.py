@@ -25,6 +25,8 @@ class Expression(Rule):
     optional: frozenset[str] = frozenset()
     """The names in it without which it is skipped."""
 
+    opaque = False
+
     def __post_init__(self) -> None:
         node = expressions.parse(self.source)
         if not (expressions.is_condition(node) or isinstance(node, expressions.Name)):
@@ -239,4 +241,7 @@ class When(Rule):
 def when(condition: str, then: Rule | str, *, id: str = "", hint: str | None = None) -> When:
     """`then` must hold in the calls in which `condition` does."""
     inner = Expression(then) if isinstance(then, str) else then
+    if isinstance(inner, When):  # one condition, of both
+        condition = f"({condition}) and ({inner.condition.source})"
+        inner, id, hint = inner.rule, id or inner.id, hint or inner.hint
     return When(Expression(condition), replace(inner, hint=inner.hint or hint), id=id, hint=hint)

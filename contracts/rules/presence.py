@@ -15,6 +15,8 @@ class Requires(Rule):
     needed: str
     when: str = ""
 
+    opaque = False
+
     @property
     def text(self) -> str:
         return f"{self.when} requires {self.needed}" if self.when else f"requires {self.needed}"

@@ -20,6 +20,7 @@ class TensorRule(Rule):
     names: tuple[str, ...] = ()
     everywhere: bool = False
 
+    opaque = False
     word = ""
 
     @property

@@ -24,6 +24,7 @@ class Values(Rule):
     """Known once the rule is resolved."""
 
     values = True
+    opaque = False
 
     @property
     def text(self) -> str:

@@ -3,7 +3,7 @@
 import gc
 import itertools
 import weakref
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -11,8 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import contracts
 from contracts import (
     ContractError,
+    Rule,
     aligned,
     contiguous,
     contract,
@@ -21,6 +23,7 @@ from contracts import (
     no_overlap,
     same_device,
     unit_stride,
+    values,
     when,
 )
 from contracts.layouts import KNOWN, LEARNT, Layouts
@@ -329,3 +332,62 @@ def test_a_contract_may_be_declared_among_fake_tensors() -> None:
 
     for _ in range(4):
         assert many(queries(), queries(), queries(), i=queries()) == 2
+
+
+def test_what_no_guard_looks_at_is_asked_in_every_call() -> None:
+    """Attributes of a tensor, and rules of which only their author knows what they read."""
+
+    class FromTheStart(Rule):
+        @property
+        def text(self) -> str:
+            return "from the start"
+
+        def resolve(self, names: Any) -> Rule:
+            return self
+
+        def emit(self, code: Any) -> None:
+            code.require(f"{code.name('q')}.storage_offset() == 0")
+
+        def judge(self, call: Any) -> Any:
+            if call.env["q"].storage_offset():
+                yield self.violation(call, "q does not begin where its memory does")
+
+    @contract(unit_stride(), contiguous(), FromTheStart(id="start"))
+    def starting(q: Q, k: Q, v: Q) -> None: ...
+
+    @contract(unit_stride(), contiguous("q", "k"))
+    def grouped(q: Q, k: Q, sizes: Float[Tensor, "{q.groups}"]) -> None: ...
+
+    later = torch.zeros(3, 2, 5, 4, 4)[1]
+    q = queries(5)
+    q.groups = 2  # type: ignore[attr-defined]
+    for _ in range(3):
+        starting(queries(5), queries(5), queries(5))
+        grouped(q, queries(5), torch.zeros(2))
+    with pytest.raises(ContractError, match="does not begin"):
+        starting(later, queries(5), queries(5))
+    q.groups = 3  # type: ignore[attr-defined]
+    with pytest.raises(ContractError, match="expected 3"):
+        grouped(q, queries(5), torch.zeros(2))
+
+
+def test_a_word_of_a_literal_is_not_taken_for_an_axis() -> None:
+    @contract(unit_stride(), contiguous(), custom(lambda length: length > 0, "some length"))
+    def over(q: Q, k: Q, v: Q, along: Literal["length", "dim"] = "length") -> None: ...
+
+    call = [queries(5), queries(5), queries(5)]
+    for _ in range(4):
+        assert over.contract.passes(*call, "length")
+        assert over.contract.check(*call)["length"] == 5
+
+
+def test_a_condition_within_a_condition_is_one_of_both() -> None:
+    @contract(when("window > 0", when("window > 1", values("q >= 0"))))
+    def watched(q: Q, window: int = 2) -> None: ...
+
+    (rule,) = watched.contract.rules
+    assert rule.text == "when (window > 0) and (window > 1): q >= 0"
+    with contracts.mode("debug"):
+        watched(-torch.ones(1, 1, 1, 1), 1)
+        with pytest.raises(ContractError, match="breaks q >= 0"):
+            watched(-torch.ones(1, 1, 1, 1), 2)

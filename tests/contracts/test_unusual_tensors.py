@@ -79,6 +79,7 @@ MISREAD: dict[str, tuple[Callable[[], Any], str]] = {
     "csr": (lambda: dense().to_sparse_csr(), "sparse"),
     "csc": (lambda: dense().to_sparse_csc(), "sparse"),
     "bsr": (lambda: torch.eye(4).to_sparse_bsr((2, 2)), "sparse"),
+    "oneDNN": (lambda: dense().to_mkldnn(), "laid out as mkldnn"),
     "negative": (lambda: negative(), "negative"),
     "jagged": (lambda: nested(torch.jagged), "nested"),
     "strided nested": (lambda: nested(torch.strided), "nested"),
