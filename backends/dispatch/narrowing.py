@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 from contracts import ContractDefinitionError, Rule, rule
 from contracts.axes import Named
 from contracts.compiler.body import Body
-from contracts.compiler.code import GUARDED, attributes_read, words
+from contracts.compiler.code import words
 from contracts.compiler.module import Module
 from contracts.model import Declaration
 from contracts.rules.memory import MemoryRule
@@ -154,15 +154,8 @@ def _is_lasting(narrowed: Declaration, found: Rule) -> bool:
     """Whether a rule, but for addresses, reads nothing but tensors."""
     code = _Test(narrowed)
     (found.emit_layout if found.pointers else found.emit)(code.body)
-    if found.opaque:
-        return False
-    read = words(code.body.lines)
-    return not any(
-        attributes_read(argument.name, code.body.lines) - GUARDED
-        if argument.is_tensor
-        else argument.name in read
-        for argument in narrowed.arguments
-    )
+    scalars = {argument.name for argument in narrowed.arguments if not argument.is_tensor}
+    return not found.opaque and scalars.isdisjoint(words(code.body.lines))
 
 
 def _emit_way(code: _Test, narrowed: Declaration, differentiable: bool) -> None:

@@ -258,15 +258,3 @@ class Code:
 def words(lines: Iterable[str]) -> set[str]:
     """The names that stand in generated code."""
     return set(re.findall(r"\w+", "\n".join(lines)))
-
-
-GUARDED = frozenset({
-    "shape", "stride", "ndim", "numel", "nbytes", "itemsize", "is_contiguous", "layout",
-    "dtype", "device", "is_cuda", "is_cpu", "is_neg", "is_conj", "is_nested", "requires_grad",
-})  # fmt: skip
-"""What a guard on a tensor's kind, sizes and strides decides."""
-
-
-def attributes_read(name: str, lines: Iterable[str]) -> set[str]:
-    """The attributes of an argument that generated code reads."""
-    return set(re.findall(rf"\b{name}\.(\w+)", "\n".join(lines)))

@@ -13,7 +13,7 @@ from ..layouts import KNOWN, Layouts, absent
 from ..model import Argument, Declaration
 from ..spec import TensorSpec, ValueSpec
 from ..tensors import PLAIN_TYPES
-from .code import GUARDED, Code, attributes_read, words
+from .code import Code, words
 
 TESTED = 8  # fewer tests are as cheap as the cache
 _COMPARABLE = frozenset({int, bool, str, type(None), torch.SymInt, torch.SymBool})
@@ -37,12 +37,17 @@ class Remembering:
         self.bound_before = set(body.taken)
         self.first = self.last = len(body.lines)
         self.scalars: list[str] | None = None
+        self.words: set[str] = set()
 
     def end(self) -> None:
         """Here end the tests that a layout decides."""
-        self.scalars = self._scalars(self.body.lines[self.first :])
-        if self.anchor is None or self.body.tests < TESTED or self.scalars is None:
+        if self.anchor is None or self.body.tests < TESTED:
             return
+        self.words = words(self.body.lines[self.first :])
+        self.scalars = self._scalars()
+        if self.scalars is None:
+            return
+        measured = len(self.body.lines)
         pointers = [rule for rule in self.body.declaration.rules if rule.pointers]
         if pointers:
             with self.body.block(f"if not ({self.body.addressless()}):"):
@@ -51,6 +56,7 @@ class Remembering:
                     rule.emit_reaches(self.body)
                 self.body.conditions += 1
         self.last = len(self.body.lines)
+        self.words |= words(self.body.lines[measured:])
 
     def emit(self, needed: Iterable[str]) -> None:
         """`needed` are axes that somebody will read after all tests."""
@@ -59,11 +65,11 @@ class Remembering:
             return
         block, later = body.lines[self.first : self.last], body.lines[self.last :]
         wanted = words(later) | {body.name(axis) for axis in needed}
-        own = (body.taken & words(block)) - self.bound_before
+        own = (body.taken & self.words) - self.bound_before
         kept = sorted(own & wanted)
 
         cache = Layouts(
-            gradless="requires_grad" in words(block),
+            gradless="requires_grad" in self.words,
             carried=len(scalars) + len(kept) + 1,
         )
         layouts = body.constant(cache, "layouts")
@@ -110,24 +116,19 @@ class Remembering:
         names = list(dict.fromkeys([*scalars, *axes]))
         return f"{names[0]}," if len(names) == 1 else ", ".join(names)
 
-    def _scalars(self, tests: Iterable[str]) -> list[str] | None:
-        """The scalars that tests read; None where equal ones might be judged differently, and
+    def _scalars(self) -> list[str] | None:
+        """The scalars that the tests read; None where equal ones might be judged differently, and
         where an attribute is read that no guard looks at."""
-        tests = list(tests)
-        found = words(tests)
-        if self.body.declaration.receiver in found:
+        declaration = self.body.declaration
+        if declaration.receiver in self.words or any(declaration.paths):
             return None
         read = []
-        for argument in self.body.declaration.arguments:
-            name = argument.name
-            if name not in found:
-                continue
-            if attributes_read(name, tests) - (GUARDED if argument.is_tensor else frozenset()):
-                return None
-            if not is_comparable(argument):
-                return None
-            if not isinstance(argument.inner, TensorSpec):
-                read.append(name)
+        for argument in declaration.arguments:
+            if argument.name in self.words:
+                if not is_comparable(argument):
+                    return None
+                if not isinstance(argument.inner, TensorSpec):
+                    read.append(argument.name)
         return read
 
     def _tensors(self, anchor: str) -> tuple[str, str]:
