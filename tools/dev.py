@@ -29,7 +29,7 @@ PYTHON = ENVIRONMENT / ("Scripts/python.exe" if os.name == "nt" else "bin/python
 CONSTRAINTS = ROOT / "tools" / "constraints.txt"
 STAMP = ENVIRONMENT / "installed-for"
 PACKAGES = ("contracts", "backends")
-OLDEST = ("beartype", "jaxtyping", "hypothesis", "pytest")  # what installs quickly beside any torch
+OLDEST = ("beartype", "jaxtyping", "hypothesis")  # what installs quickly beside any torch
 
 
 def python(*arguments: str | Path) -> None:
