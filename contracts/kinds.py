@@ -22,13 +22,19 @@ try:
 except ImportError:
     TensorGuards = None  # type: ignore[assignment,misc]
 
-__all__ = ["Kinds", "TensorGuards"]
+__all__ = ["Kinds", "TensorGuards", "can_be_guarded", "never"]
 
 LEARNED = 32  # kinds that one cache learns before it keeps what it has
 
 
-def _never(*tensors: Any) -> bool:
+def never(*tensors: Any) -> bool:
+    """The guard that knows nothing."""
     return False
+
+
+def can_be_guarded(x: Any) -> bool:
+    """Of a strided nested tensor, which has no strides, a guard may not even be asked."""
+    return type(x) in PLAIN_TYPES and not x.is_nested
 
 
 class Kinds:
@@ -43,13 +49,13 @@ class Kinds:
     def __init__(self, gradless: bool) -> None:
         self._gradless = gradless
         self._left = LEARNED if TensorGuards is not None else 0
-        self.same: Callable[..., bool] = _never
+        self.same: Callable[..., bool] = never
         """Whether these tensors are of the remembered kinds."""
 
     def remember(self, *tensors: Any) -> None:
         """Learn the kinds of tensors that have just passed; absent ones are None."""
-        if not self._left or any(type(x) not in PLAIN_TYPES or x.is_nested for x in tensors):
-            return  # a strided nested tensor has no strides to guard, and asking for them is fatal
+        if not self._left or not all(map(can_be_guarded, tensors)):
+            return
         self._left -= 1
         if self._gradless and any(x.requires_grad for x in tensors):
             return

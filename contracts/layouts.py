@@ -21,7 +21,6 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import kinds
-from .tensors import PLAIN_TYPES
 
 
 class Absent(torch.Tensor):
@@ -45,10 +44,6 @@ def _is_transformed() -> bool:
     return peek_interpreter_stack() is not None or _get_tracing_state() is not None
 
 
-def _never(*tensors: Any) -> bool:
-    return False
-
-
 KNOWN = 64  # layouts of one function, and sizes that wait for a second call
 LEARNT = 4  # layouts of the same sizes: where strides vary all the time, learning does not pay
 
@@ -70,7 +65,7 @@ class Layouts:
         self._gradless = gradless
         self._learnt: dict[tuple[Any, ...], int] = {}
         self.known: dict[torch.Size, tuple[Any, ...]] = {}
-        self.unknown: tuple[Any, ...] = (_never, *[None] * carried)
+        self.unknown: tuple[Any, ...] = (kinds.never, *[None] * carried)
         self.met: list[tuple[Any, ...] | None] = [None] * KNOWN
 
     def learn(
@@ -97,5 +92,5 @@ class Layouts:
     def _is_known_kind(self, x: torch.Tensor) -> bool:
         if type(x) is Absent:
             return True
-        plain = type(x) in PLAIN_TYPES and not x.is_nested and x.layout is torch.strided
-        return plain and not (self._gradless and x.requires_grad)
+        strided = kinds.can_be_guarded(x) and x.layout is torch.strided
+        return strided and not (self._gradless and x.requires_grad)

@@ -24,8 +24,7 @@ from .inner import Inner, check_inner
 from .library import Gradient
 from .narrowing import (
     axis_sources,
-    compile_lasting,
-    compile_recheck,
+    compile_halves,
     compile_route,
     compile_trace_test,
     narrow,
@@ -229,6 +228,7 @@ class Assembly:
         if not (is_reference or self.gradient is not None or self._refuses_gradients(rules)):
             rules.append(no_grad(hint="only the reference is differentiable"))
         narrowed = narrow(self.contract.declaration, rules)
+        lasting, recheck = compile_halves(narrowed, is_reference)
         self.selection.register(
             Backend(
                 name=name,
@@ -245,8 +245,8 @@ class Assembly:
                     is_reference=is_reference,
                     opaque=self.opaque,
                 ),
-                lasting=compile_lasting(narrowed),
-                recheck=compile_recheck(narrowed, is_reference),
+                lasting=lasting,
+                recheck=recheck,
                 accepts_in_trace=compile_trace_test(narrowed),
             )
         )

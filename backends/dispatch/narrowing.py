@@ -120,34 +120,33 @@ def compile_route(
     return code.load("route")
 
 
-def compile_lasting(narrowed: Declaration) -> Callable[..., int]:
-    """Whether a backend serves plain tensors without gradients, by what is the same in every call
-    of one layout: kinds, sizes and strides."""
-    code = _Test(narrowed)
+def compile_halves(
+    narrowed: Declaration, is_reference: bool
+) -> tuple[Callable[..., int], Callable[..., int]]:
+    """The route in two parts, for plain tensors that need no gradient.
+
+    The first is what kinds, sizes and strides decide: it is asked once a layout. The second is left
+    for each call: addresses, scalars, rules that only they themselves understand, and forward-mode
+    AD. Under a dispatch mode or a functorch transform no layout is known: they change what a
+    tensor's dispatch keys are.
+    """
+    lasting, recheck = _Test(narrowed), _Test(narrowed)
+    recheck.body.strided.update(tensor_arguments(narrowed))
     for found in narrowed.rules:
+        in_layout = found.emit_layout if found.pointers else found.emit
         if _is_lasting(narrowed, found):
-            (found.emit_layout if found.pointers else found.emit)(code.body)
-    code.line(f"return {DIRECT}")
-    return code.load("lasting")
-
-
-def compile_recheck(narrowed: Declaration, is_reference: bool) -> Callable[..., int]:
-    """The route of a call whose layout passed `compile_lasting`: what is left are addresses,
-    scalars, rules that only they themselves understand, and forward-mode AD. Under a dispatch mode
-    or a functorch transform no layout is known: they change what a tensor's dispatch keys are."""
-    code = _Test(narrowed)
-    code.body.strided.update(tensor_arguments(narrowed))
-    for found in narrowed.rules:
-        lasting = _is_lasting(narrowed, found)
-        if found.pointers and not lasting:
-            found.emit_layout(code.body)
-        if found.pointers or not lasting:
-            found.emit(code.body)
+            in_layout(lasting.body)
+        else:
+            in_layout(recheck.body)
+        if found.pointers:
+            found.emit(recheck.body)
     if not is_reference:
-        with code.body.block(f"if {code.constant(forward_ad, 'forward_ad')}._current_level >= 0:"):
-            code.line(f"return {REFUSED}")
-    code.line(f"return {DIRECT}")
-    return code.load("recheck")
+        level = f"{recheck.constant(forward_ad, 'forward_ad')}._current_level"
+        with recheck.body.block(f"if {level} >= 0:"):
+            recheck.line(f"return {REFUSED}")
+    for code in (lasting, recheck):
+        code.line(f"return {DIRECT}")
+    return lasting.load("lasting"), recheck.load("recheck")
 
 
 def _is_lasting(narrowed: Declaration, found: Rule) -> bool:
@@ -175,10 +174,9 @@ def _emit_way(code: _Test, narrowed: Declaration, differentiable: bool) -> None:
         f"({name} is None or {kind}({name}) is {tensor})" for name in names if name not in always
     ]
     special = f"{code.constant(are_plain)}({', '.join(names)})"
-    lazy = [name for name in names if name not in code.body.strided]
-    if lazy:  # which the library op resolves, or refuses
-        views = f"{code.constant(is_indirect)}({', '.join(lazy)})"
-        with code.body.block(f"if {views}:"):
+    unsure = [name for name in names if name not in code.body.strided]
+    if unsure:  # an indirect one the library op resolves, or refuses
+        with code.body.block(f"if {code.constant(is_indirect)}({', '.join(unsure)}):"):
             code.line(f"return {LIBRARY}")
     with code.body.block(f"if not ({' and '.join(usual)} or {special}):"):
         code.line(f"return {LIBRARY}")

@@ -42,7 +42,7 @@ class Setting:
 
     def key(self, op: str, device: torch.device, backend: str | None) -> Key:
         """What decides, apart from the call itself, which backends are worth asking."""
-        demand = self.demand
+        demand = self.demand  # `of`, written out: it is in the way of every call within a block
         if backend is not None:
             demanded: str | None = backend
         else:

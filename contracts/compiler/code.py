@@ -223,6 +223,7 @@ class Code:
         return self.reaches.get(name)
 
     def bind_reach(self, name: str) -> str:
+        """A local for that; others find it, unless it is bound under a condition."""
         reach = self.local(f"{name}_bytes")
         if not self.conditions:
             self.reaches[name] = reach

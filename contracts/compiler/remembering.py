@@ -35,7 +35,8 @@ class Remembering:
             body.tracing()
             body.read_shapes[self.anchor] = body.read_shape(self.anchor, self.anchor)
         self.bound_before = set(body.taken)
-        self.first = self.last = len(body.lines)
+        self.first = len(body.lines)
+        self.last = 0
         self.scalars: list[str] | None = None
         self.words: set[str] = set()
 
@@ -61,7 +62,7 @@ class Remembering:
     def emit(self, needed: Iterable[str]) -> None:
         """`needed` are axes that somebody will read after all tests."""
         body, anchor, scalars = self.body, self.anchor, self.scalars
-        if self.last == self.first or anchor is None or scalars is None:
+        if anchor is None or scalars is None:
             return
         block, later = body.lines[self.first : self.last], body.lines[self.last :]
         wanted = words(later) | {body.name(axis) for axis in needed}

@@ -1,6 +1,6 @@
 """The rule language: text is parsed to a small AST, evaluated, and emitted as Python."""
 
-from .emit import emit, to_text
+from .emit import emit, has_axis, to_text
 from .evaluate import evaluate, nearest
 from .functions import (
     NUMERIC_FUNCTIONS,
@@ -53,6 +53,7 @@ __all__ = [
     "emit",
     "evaluate",
     "exact_div",
+    "has_axis",
     "is_condition",
     "is_power_of_2",
     "len_names",

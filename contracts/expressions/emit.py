@@ -19,6 +19,11 @@ def emit(node: Node, name: Callable[[str], str], constant: Callable[[Any, str], 
     return _write(node, name, constant)
 
 
+def has_axis(x: str, dim: int) -> str:
+    """The test of whether a tensor has an axis, as Python source."""
+    return f"{x}.ndim {'>' if dim >= 0 else '>='} {abs(dim)}"
+
+
 def to_text(node: Node) -> str:
     """The expression in one canonical spelling, as `parse` reads it."""
     return _write(node, lambda name: name, None)
@@ -74,9 +79,8 @@ def _write(
                 return f"{function}({', '.join(source(item) for item in operands)})"
             case Call(function=function, operands=(x, dim)) if function in TENSOR_FUNCTIONS:
                 text = TENSOR_FUNCTIONS[function][1].format(source(x, 9), source(dim))
-                axis = evaluate(dim, {})
-                rank = f"{source(x, 9)}.ndim {'>' if axis >= 0 else '>='} {abs(axis)}"
-                return f"({text} if {rank} else {constant(outside, 'outside')}())"
+                there = has_axis(source(x, 9), evaluate(dim, {}))
+                return f"({text} if {there} else {constant(outside, 'outside')}())"
             case Call(function=function, operands=operands) if function in TENSOR_FUNCTIONS:
                 return TENSOR_FUNCTIONS[function][1].format(*(source(item, 9) for item in operands))
             case Call(function=function, operands=operands):

@@ -16,17 +16,15 @@ class Incomputable(Exception):
 
 def exact_div(a: Any, b: Any) -> Any:
     """`a / b` for sizes: the division must leave nothing over."""
-    if b == 0:
-        raise Incomputable(f"{a}/{b} divides by zero")
-    if isinstance(a, float) or isinstance(b, float):
-        return a / b
-    if a % b != 0:
-        raise Incomputable(f"{a} is not divisible by {b}")
-    return a // b
+    try:
+        return whole_div(a, b)
+    except Incomputable:
+        text = f"{a}/{b} divides by zero" if b == 0 else f"{a} is not divisible by {b}"
+        raise Incomputable(text) from None
 
 
 def whole_div(a: Any, b: Any) -> Any:
-    """The same in generated code, which only says yes or no: a trace cannot spell sizes out."""
+    """The same for generated code, which only says yes or no: a trace cannot spell sizes out."""
     if b == 0:
         raise Incomputable
     if isinstance(a, float) or isinstance(b, float):

@@ -74,8 +74,8 @@ class UnitStride(MemoryRule):
                 if self.dim == -1:
                     quick = f"{x}.is_contiguous() or {x}.stride()[-1] == 1"
                 else:
-                    rank = f"{x}.ndim {'>' if self.dim >= 0 else '>='} {abs(self.dim)}"
-                    quick = f"{rank} and {x}.stride()[{self.dim}] == 1"
+                    there = expressions.has_axis(x, self.dim)
+                    quick = f"{there} and {x}.stride()[{self.dim}] == 1"
                 code.require(f"{quick} or {slow}({x}, {self.dim})")
 
     def judge(self, call: Call) -> Iterator[Violation]:
