@@ -4,7 +4,8 @@
                                        [--cases NAME ...]
 
 Every contestant runs in a process of its own and is checked before it is timed: with masks,
-lengths, sinks and scales against float64, and then on each case. They take turns case by case.
+lengths, sinks and scales against float64, and then on each case. They take turns within each case,
+as a card that runs into its power limit is slower than one that has rested.
 Columns:
 
     us          median on the device, replayed from a CUDA graph, and half the quartiles' distance
@@ -13,7 +14,7 @@ Columns:
                 carries it as flashmla_ops.abi3.so; --flashmla names the file)
     error       ||out - exact|| / ||exact|| against float64 on the same FP8 inputs
     of roof     the roof's time over that time
-    host us     time until a call with the caller's buffers returns
+    host us     time until a call with the caller's buffers returns, the median of single calls
 
 The roof is the longer of two times: Q.K at 1979 and P.V at 990 dense TFLOP/s (an H200's FP8 and
 16-bit rates; an FP8 product of P and V would lose the error that is asked for), and the bytes of
@@ -26,6 +27,7 @@ import argparse
 import json
 import os
 import select
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -43,6 +45,8 @@ SECONDS_TO_ANSWER = 120
 """For one case, compilation included: what takes longer hangs."""
 
 ALLOWED_ERROR = 2.5e-3
+ROUNDS = 5
+"""Turns that each contestant has with a case."""
 
 
 @dataclass(frozen=True)
@@ -123,21 +127,42 @@ def measure(cases: Sequence[Case], workers: Sequence[Worker]) -> tuple[list[dict
         except RuntimeError as died:
             faults.append(str(died))
     for case in cases:
-        for worker in workers:
-            try:
-                answer = worker.ask(case.name)
-            except RuntimeError as died:
-                faults.append(str(died))
-                continue
-            if not answer["error"] <= ALLOWED_ERROR:
-                answer["faults"].append(f"error {answer['error']:.2e}")
-            faults += [f"{worker.name}, {case.name}: {fault}" for fault in answer["faults"]]
-            limit = roof(case)
-            answer |= {"case": case.name, "contestant": worker.name, "bound": limit.bound}
-            answer["tflops"] = operations(case) / answer["median"] / 1e6
-            answer["of_roof"] = limit.time / answer["median"]
-            records.append(answer)
+        checked: dict[str, dict] = {}
+        samples: dict[str, list[float]] = {}
+        for request in (case.name, *["time"] * ROUNDS):
+            for worker in workers:
+                if request == "time" and worker.name not in checked:
+                    continue
+                try:
+                    answer = worker.ask(request)
+                except RuntimeError as died:
+                    faults.append(f"{case.name}: {died}")
+                    checked.pop(worker.name, None)
+                    continue
+                if request == "time":
+                    samples.setdefault(worker.name, []).extend(answer)
+                else:
+                    checked[worker.name] = answer
+        for name, record in checked.items():
+            if not record["error"] <= ALLOWED_ERROR:
+                record["faults"].append(f"error {record['error']:.2e}")
+            faults += [f"{name}, {case.name}: {fault}" for fault in record["faults"]]
+            records.append(record | summary(case, name, samples[name]))
     return records, faults
+
+
+def summary(case: Case, contestant: str, samples: Sequence[float]) -> dict:
+    low, median, high = statistics.quantiles(samples, n=4)
+    limit = roof(case)
+    return {
+        "case": case.name,
+        "contestant": contestant,
+        "median": median,
+        "spread": (high - low) / 2 / median,
+        "tflops": operations(case) / median / 1e6,
+        "of_roof": limit.time / median,
+        "bound": limit.bound,
+    }
 
 
 def table_rows(cases: Sequence[Case], records: Sequence[dict]) -> list[tuple[str, ...]]:

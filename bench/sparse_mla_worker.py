@@ -2,8 +2,9 @@
 
     python bench/sparse_mla_worker.py CONTESTANT [FlashMLA library]
 
-Reads case names from standard input, one a line, and answers each with one line of JSON. A kernel
-that dies takes this process with it and nothing else.
+Reads requests from standard input, one a line, and answers each with one line of JSON: a case's
+name prepares and checks that case, `time` measures the case prepared last. A kernel that dies takes
+this process with it and nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -38,13 +40,11 @@ CHECKED_QUERIES = 48
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came of one case: times in microseconds, and what was wrong with the results."""
+class Checked:
+    """What came of one case: its error, what else was wrong, and microseconds of host time."""
 
     error: float
     faults: tuple[str, ...]
-    median: float
-    spread: float
     host: float
 
 
@@ -91,7 +91,7 @@ def check_everything(contestant: Contestant, backend: str) -> Iterator[str]:
                 yield f"{s_q} queries, {h_q} heads, d_qk {d_qk}: {fault}"
 
 
-def answer(contestant: Contestant, case: Case) -> Answer:
+def check(contestant: Contestant, case: Case) -> tuple[Call, Checked]:
     inputs = case.build("cuda")
     call = contestant(inputs, case.new_results("cuda"))
     out = call()[0]
@@ -99,63 +99,71 @@ def answer(contestant: Contestant, case: Case) -> Answer:
     part = replace(inputs, q=inputs.q[picked], indices=inputs.indices[picked])
     error = relative_error(out[picked], exact_results(part).out)
     faults = () if out.isfinite().all() else ("out is not finite everywhere",)
-    samples = device_times(call)
-    low, _, high = statistics.quantiles(samples, n=4)
-    median = statistics.median(samples)
-    return Answer(error, faults, median, (high - low) / 2 / median, host_time(call))
+    return call, Checked(error, faults, host_time(call))
 
 
-def device_times(call: Call, samples: int = 15) -> list[float]:
-    """Microseconds of one call on the device: replays of a graph, half a millisecond or more each.
+class Timer:
+    """A call on the device alone: replays of a graph, half a millisecond or more each.
 
     Captured, so that a slow host does not count, and so that a call which waits for the device
     fails here.
     """
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        call()
-        stream.synchronize()
-        begin = time.perf_counter()
-        call()
-        stream.synchronize()
-        calls = max(1, math.ceil(500e-6 / (time.perf_counter() - begin)))
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            for _ in range(calls):
-                call()
-        graph.replay()
-        times = []
-        for _ in range(samples):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            times.append(1e3 * start.elapsed_time(end) / calls)
-    return times
 
-
-def host_time(call: Call, samples: int = 9, calls: int = 12) -> float:
-    """Microseconds until a call returns while the device keeps up."""
-    times = []
-    for _ in range(samples):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(calls):
+    def __init__(self, call: Call) -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
             call()
-        times.append(1e6 * (time.perf_counter() - begin) / calls)
+            stream.synchronize()
+            begin = time.perf_counter()
+            call()
+            stream.synchronize()
+            self.calls = max(1, math.ceil(500e-6 / (time.perf_counter() - begin)))
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, stream=stream):
+                for _ in range(self.calls):
+                    call()
+
+    def samples(self, count: int = 10, warm_up: int = 3) -> list[float]:
+        """Microseconds of one call."""
+        for _ in range(warm_up):
+            self.graph.replay()
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+        events[0].record()
+        for event in events[1:]:
+            self.graph.replay()
+            event.record()
+        torch.cuda.synchronize()
+        pairs = pairwise(events)
+        return [1e3 * start.elapsed_time(end) / self.calls for start, end in pairs]
+
+
+def host_time(call: Call, calls: int = 100) -> float:
+    """Microseconds until a call returns, the median of single ones; the device need not keep up."""
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(calls):
+        begin = time.perf_counter()
+        call()
+        times.append(1e6 * (time.perf_counter() - begin))
     torch.cuda.synchronize()
     return statistics.median(times)
 
 
 def main(name: str, library: str = "") -> None:
     contestant = flashmla(library) if name == "flashmla" else ours(name)
+    timer = None
     for line in sys.stdin:
-        case_name = line.strip()
-        if case_name == "everything":
-            reply: Any = list(check_everything(contestant, name))
+        request = line.strip()
+        reply: Any
+        if request == "everything":
+            reply = list(check_everything(contestant, name))
+        elif request == "time":
+            assert timer is not None, "no case has been prepared"
+            reply = timer.samples()
         else:
-            reply = asdict(answer(contestant, CASES[case_name]))
+            timer = None  # what the case before holds is let go before this one's is built
+            call, checked = check(contestant, CASES[request])
+            timer, reply = Timer(call), asdict(checked)
         print(json.dumps(reply), flush=True)
 
 

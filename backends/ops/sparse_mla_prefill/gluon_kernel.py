@@ -12,9 +12,10 @@ warpgroups. Four partitions of four warps run side by side and pass blocks on in
 * values multiplies `V^T P^T` in float16. V is the first 512 channels of the K rows: it is read
   from the ring transposed, and raised from FP8 in registers, so that no 16-bit V is ever stored.
 
-Programs are persistent: each takes work items `program_id, program_id + num_programs, ...`. With
-few queries a tile's lanes are split among several work items. Each then writes an unnormalised
-part, and `merge_kernel` adds the parts up in order, so that the bits depend on sizes alone.
+Programs are persistent: each takes work items `program_id, program_id + num_programs, ...`. The
+tiles of full rounds are one item each. Those left over, all of them with few queries, are split
+among the programs, lanes by lanes: each item then writes an unnormalised part, and `merge_kernel`
+adds a tile's parts up in order, so that the bits depend on sizes alone.
 """
 
 from triton.experimental import gluon
@@ -26,7 +27,7 @@ from .gluon_shared import HEADS, Schedule, new_shared, sync_threads
 from .gluon_values import values_partition
 
 
-@gluon.jit(do_not_specialize=["s_kv", "n_work", "splits", "pairs"])
+@gluon.jit(do_not_specialize=["s_kv", "n_work", "whole", "splits", "pairs"])
 def prefill_kernel(
     q_ptr,
     kv_ptr,
@@ -45,27 +46,27 @@ def prefill_kernel(
     s_kv,
     stride_kv,
     n_work,
+    whole,
     splits,
     pairs,
     ROPE: gl.constexpr,
-    SPLIT: gl.constexpr,
 ):
-    """Attention of `n_work` work items; with SPLIT into parts, which `merge_kernel` then merges.
+    """Attention of `n_work` work items: `whole` tiles and then parts, which `merge_kernel` merges.
 
-    `topk_length_ptr` and `attn_sink_ptr` may be None. `parts_ptr` holds `n_work` parts of 64 x 512
-    and then, `n_work` times, the largest logit, the maximum that P is relative to and the sum of P
-    of 64 heads, the first two in powers of two.
+    `topk_length_ptr` and `attn_sink_ptr` may be None. `parts_ptr` holds all parts, 64 x 512 each,
+    and then for each the largest logit, the maximum that P is relative to and the sum of P of 64
+    heads, the first two in powers of two.
 
     Registers a thread are 176, 176, 120 and 40, which is all there are. With 168 for values ptxas
     serialises every product of the kernel, and score needs as many as can be for two accumulators.
     """
     shared = new_shared(ROPE)
-    schedule = Schedule(n_work, h_q // HEADS, topk, splits, pairs)
+    schedule = Schedule(n_work, h_q // HEADS, topk, whole, splits, pairs)
     sync_threads()
     gl.warp_specialize(
         [
-            (values_partition, (0, shared, schedule, topk_length_ptr, out_ptr, parts_ptr, SPLIT)),
-            (values_partition, (256, shared, schedule, topk_length_ptr, out_ptr, parts_ptr, SPLIT)),
+            (values_partition, (0, shared, schedule, topk_length_ptr, out_ptr, parts_ptr)),
+            (values_partition, (256, shared, schedule, topk_length_ptr, out_ptr, parts_ptr)),
             (
                 score_partition,
                 (
@@ -81,7 +82,6 @@ def prefill_kernel(
                     sm_scale,
                     h_q,
                     ROPE,
-                    SPLIT,
                 ),
             ),
             (

@@ -26,6 +26,9 @@ from .gluon_shared import D_V, HEADS, LANES_PER_PAIR
 MAX_SPLITS = 32
 """Parts of one tile at most: the lanes of a warp, which looks at the parts' statistics at once."""
 
+WORTH_A_MERGE = 2
+"""Pairs of blocks, of 3 us each, that splitting a tile has to save: a second launch takes 4 us."""
+
 UNROLLED_PARTS = 4
 """Parts that a merging program has under way at once: 64 bytes a thread of each."""
 
@@ -35,8 +38,10 @@ STATISTICS = 3
 
 @dataclass(frozen=True)
 class Splits:
-    """How the lanes of a tile are shared out: `count` parts of `pairs` pairs of blocks each."""
+    """Which tiles are split and how: all behind the first `whole`, into `count` parts of `pairs`
+    pairs of blocks each."""
 
+    whole: int
     count: int
     pairs: int
 
@@ -48,39 +53,42 @@ class Specialisation:
     has_rope: bool
     has_topk_length: bool
     has_attn_sink: bool
-    is_split: bool
 
 
 @cache
 def choose_splits(tiles: int, topk: int, processors: int) -> Splits:
-    """Split the lanes of each tile where there are fewer tiles than multiprocessors.
+    """Split the tiles that are left when all multiprocessors have had equally many.
 
-    The cut depends on sizes alone, never on topk_length nor on which lanes are masked: so do the
-    order of the sums and, with it, the bits.
+    They are not split where that would save less than the merge costs. The cut depends on sizes
+    alone, never on topk_length nor on which lanes are masked: so do the order of the sums and, with
+    it, the bits.
 
     >>> choose_splits(tiles=16, topk=2048, processors=132)
-    Splits(count=8, pairs=2)
+    Splits(whole=0, count=8, pairs=2)
+    >>> choose_splits(tiles=8192, topk=2048, processors=132)
+    Splits(whole=8184, count=16, pairs=1)
     >>> choose_splits(tiles=200, topk=2048, processors=132)
-    Splits(count=1, pairs=16)
+    Splits(whole=200, count=1, pairs=16)
     """
     pairs = topk // LANES_PER_PAIR.value
-    wanted = max(1, min(processors // tiles, pairs, MAX_SPLITS))
+    left = tiles % processors
+    wanted = max(1, min(processors // max(left, 1), pairs, MAX_SPLITS))
     pairs_per_split = -(-pairs // wanted)
-    return Splits(-(-pairs // pairs_per_split), pairs_per_split)
+    if pairs - pairs_per_split < WORTH_A_MERGE:
+        return Splits(tiles, 1, pairs)
+    return Splits(tiles - left, -(-pairs // pairs_per_split), pairs_per_split)
 
 
 def compile_prefill_spec(specialisation: Specialisation) -> CubinSpec:
     """Describe the attention kernel of a specialisation to the compiler."""
     s = specialisation
-    constexprs: dict[str, Any] = {"ROPE": s.has_rope, "SPLIT": s.is_split}
+    constexprs: dict[str, Any] = {"ROPE": s.has_rope}
     if not s.has_topk_length:
         constexprs["topk_length_ptr"] = None
     if not s.has_attn_sink:
         constexprs["attn_sink_ptr"] = None
-    if not s.is_split:
-        constexprs["parts_ptr"] = None
     marks = "-rope" * s.has_rope + "-length" * s.has_topk_length + "-sink" * s.has_attn_sink
-    return describe(prefill_kernel, marks + "-split" * s.is_split, constexprs)
+    return describe(prefill_kernel, marks, constexprs)
 
 
 def compile_merge_spec(has_attn_sink: bool) -> CubinSpec:
@@ -122,11 +130,10 @@ def describe(kernel: Any, marks: str, constexprs: dict[str, Any]) -> CubinSpec:
 
 
 def compile_specs() -> Iterator[CubinSpec]:
-    """Both widths, with every option and without, whole and split, and the merge."""
+    """Both widths, with every option and without, and the merge."""
     for has_rope in (True, False):
-        for is_split in (True, False):
-            yield compile_prefill_spec(Specialisation(has_rope, True, True, is_split))
-        yield compile_prefill_spec(Specialisation(has_rope, False, False, False))
+        yield compile_prefill_spec(Specialisation(has_rope, True, True))
+        yield compile_prefill_spec(Specialisation(has_rope, False, False))
     yield compile_merge_spec(True)
     yield compile_merge_spec(False)
 
@@ -170,7 +177,7 @@ def launch(
     Trusts its arguments: the op's contract has judged them, and the backend's rules that q, kv,
     each row of kv, indices and out begin at multiples of 16 bytes. Launches on the tensors' device
     and its current stream, and never waits for it. Nothing is launched without queries; where
-    tiles are fewer than multiprocessors, a second kernel merges their parts.
+    tiles are split, a second kernel merges their parts.
     """
     s_q, h_q, d_qk = q.shape
     tiles = s_q * h_q // HEADS.value
@@ -183,21 +190,20 @@ def launch(
         topk = indices.shape[2]
         processors = count_processors(device_index)
         splits = choose_splits(tiles, topk, processors)
-        is_split = splits.count > 1
-        n_work = tiles * splits.count
+        n_parts = (tiles - splits.whole) * splits.count
+        n_work = splits.whole + n_parts
         parts = None
-        if is_split:
-            floats = n_work * HEADS.value * (D_V.value + STATISTICS)
+        if n_parts:
+            floats = n_parts * HEADS.value * (D_V.value + STATISTICS)
             parts = q.new_empty(floats, dtype=torch.float32)
         specialisation = Specialisation(
             has_rope=d_qk != D_V.value,
             has_topk_length=topk_length is not None,
             has_attn_sink=attn_sink is not None,
-            is_split=is_split,
         )
         results = (out.data_ptr(), max_logits.data_ptr(), lse.data_ptr())
         prefill = load_prefill(specialisation, device_index)
-        merge = load_merge(specialisation.has_attn_sink, device_index) if is_split else None
+        merge = load_merge(specialisation.has_attn_sink, device_index) if n_parts else None
         prefill[min(n_work, processors), 1, 1](
             q.data_ptr(),
             kv.data_ptr(),
@@ -214,20 +220,21 @@ def launch(
             s_kv,
             kv.stride(0) if s_kv > 1 else 0,
             n_work,
+            splits.whole,
             splits.count,
             splits.pairs,
             specialisation.has_rope,
-            is_split,
         )
         if merge is not None:
-            merges = s_q * h_q // HEADS_PER_MERGE.value
+            merges = (tiles - splits.whole) * HEADS.value // HEADS_PER_MERGE.value
             merge[merges, 1, 1](
                 address(parts),
                 address(attn_sink),
                 kv_scale.data_ptr(),
                 *results,
                 h_q,
-                n_work,
+                n_parts,
+                splits.whole,
                 splits.count,
                 MAX_SPLITS,
                 UNROLLED_PARTS,

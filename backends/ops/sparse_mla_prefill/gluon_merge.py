@@ -18,11 +18,11 @@ STATISTICS_LAYOUT = gl.constexpr(gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0
 
 
 @gluon.jit
-def merge_statistics(stats_ptr, first_work, heads, splits, MAX_SPLITS: gl.constexpr):
+def merge_statistics(stats_ptr, first_part, heads, splits, MAX_SPLITS: gl.constexpr):
     """Largest logit, common maximum and sum of P of four heads over all splits."""
     split = gl.arange(0, MAX_SPLITS, gl.SliceLayout(0, STATISTICS_LAYOUT))
     head = gl.convert_layout(heads, gl.SliceLayout(1, STATISTICS_LAYOUT))
-    stats = stats_ptr + ((first_work + split) * (3 * HEADS))[None, :] + head[:, None]
+    stats = stats_ptr + ((first_part + split) * (3 * HEADS))[None, :] + head[:, None]
     present = (split < splits)[None, :]
     top = gl.max(gl.load(stats, present, other=float("-inf")), 1)
     m = gl.load(stats + HEADS, present, other=LOWEST)
@@ -36,7 +36,7 @@ def merge_statistics(stats_ptr, first_work, heads, splits, MAX_SPLITS: gl.conste
     )
 
 
-@gluon.jit(do_not_specialize=["n_work", "splits"])
+@gluon.jit(do_not_specialize=["n_parts", "whole", "splits"])
 def merge_kernel(
     parts_ptr,
     attn_sink_ptr,
@@ -45,22 +45,25 @@ def merge_kernel(
     max_logits_ptr,
     lse_ptr,
     h_q,
-    n_work,
+    n_parts,
+    whole,
     splits,
     MAX_SPLITS: gl.constexpr,
     UNROLL: gl.constexpr,
 ):
     """Add the parts of four heads up, in the splits' order; `parts_ptr` as in `prefill_kernel`.
 
+    The first `whole` tiles have none.
+
     O = sum_i 2^(m_i - m) O_i over the splits, likewise the sums of P, with m the largest m_i. A
     split without a live lane has m_i = LOWEST and adds exact zeros.
     """
     rows: gl.constexpr = gl.SliceLayout(1, MERGE_LAYOUT)
     row = gl.program_id(0) * HEADS_PER_MERGE
-    first_work = row // HEADS * splits
+    first_part = row // HEADS * splits
     heads = row % HEADS + gl.arange(0, HEADS_PER_MERGE, rows)
-    stats_ptr = statistics(parts_ptr, n_work)
-    top, m, total = merge_statistics(stats_ptr, first_work, heads, splits, MAX_SPLITS)
+    stats_ptr = statistics(parts_ptr, n_parts)
+    top, m, total = merge_statistics(stats_ptr, first_part, heads, splits, MAX_SPLITS)
 
     pairs = gl.arange(0, D_V // 2, gl.SliceLayout(0, MERGE_LAYOUT))
     offsets = (heads * (D_V // 2))[:, None] + pairs[None, :]
@@ -69,19 +72,19 @@ def merge_kernel(
     for start in range(0, splits, UNROLL):
         for i in gl.static_range(UNROLL):  # so many loads in flight
             split = start + i
-            work = (first_work + gl.minimum(split, splits - 1)).to(gl.int64)
-            weight = gl.exp2(gl.load(stats_ptr + work * (3 * HEADS) + HEADS + heads) - m)
+            number = (first_part + gl.minimum(split, splits - 1)).to(gl.int64)
+            weight = gl.exp2(gl.load(stats_ptr + number * (3 * HEADS) + HEADS + heads) - m)
             weight = gl.where(split < splits, weight, 0.0)[:, None]
-            part = parts_ptr + work * (HEADS * D_V)
+            part = parts_ptr + number * (HEADS * D_V)
             even += weight * gl.load(part + offsets)
             odd += weight * gl.load(part + HEADS * (D_V // 2) + offsets)
 
+    row = row.to(gl.int64) + whole.to(gl.int64) * HEADS
     kv_scale = gl.load(kv_scale_ptr)
     inverse = normaliser(
         attn_sink_ptr, row % h_q + gl.arange(0, HEADS_PER_MERGE, rows), m, total, kv_scale
     )
     words = pack_bfloat16(even * inverse[:, None], odd * inverse[:, None])
-    row = row.to(gl.int64)
     target = out_ptr.to(gl.pointer_type(gl.int32)) + row * (D_V // 2)
     lines = gl.arange(0, HEADS_PER_MERGE, rows) * (D_V // 2)
     gl.store(target + lines[:, None] + pairs[None, :], words)

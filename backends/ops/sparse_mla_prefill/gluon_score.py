@@ -153,7 +153,6 @@ def score_partition(
     sm_scale,
     h_q,
     ROPE: gl.constexpr,
-    SPLIT: gl.constexpr,
 ):
     kv_scale = gl.load(kv_scale_ptr)
     scale = gl.load(q_scale_ptr) * kv_scale * sm_scale * LOG2_E
@@ -163,18 +162,19 @@ def score_partition(
     block = 0
     phase = 0
     for work in range(gl.program_id(0), schedule.n_work, gl.num_programs(0)):
-        tile, _, _, pairs, _ = work_item(schedule, work, topk_length_ptr)
+        _, _, _, pairs, _ = work_item(schedule, work, topk_length_ptr)
         mbarrier.wait(shared.q_full, phase)
         top, m, total, block = score_tile(shared, pairs, scale, negative, block, ROPE)
-        if SPLIT:
-            stats = statistics(parts_ptr, schedule.n_work) + work * (3 * HEADS) + rows
+        if work >= schedule.whole:
+            stats = statistics(parts_ptr, schedule.n_work - schedule.whole) + rows
+            stats += (work - schedule.whole) * (3 * HEADS)
             gl.store(stats, top)
             gl.store(stats + HEADS, m)
             gl.store(stats + 2 * HEADS, total)
         else:
-            offsets = tile.to(gl.int64) * HEADS + rows
+            offsets = work.to(gl.int64) * HEADS + rows
             write_statistics(max_logits_ptr, lse_ptr, offsets, top, m, total)
-            inverse = normaliser(attn_sink_ptr, tile * HEADS % h_q + rows, m, total, kv_scale)
+            inverse = normaliser(attn_sink_ptr, work * HEADS % h_q + rows, m, total, kv_scale)
             mbarrier.wait(shared.inverse_empty, phase ^ 1)
             shared.inverse.store(inverse)
             mbarrier.arrive(shared.inverse_full, count=1)

@@ -79,11 +79,13 @@ class Shared:
 
 @record
 class Schedule:
-    """How tiles are cut into work items: `splits` items a tile, `pairs` pairs of blocks each."""
+    """How tiles are cut into work items: the first `whole` are one item each, the others `splits`
+    items of `pairs` pairs of blocks each, which write parts."""
 
     n_work: gl.tensor
     head_tiles: gl.tensor
     topk: gl.tensor
+    whole: gl.tensor
     splits: gl.tensor
     pairs: gl.tensor
 
@@ -95,21 +97,27 @@ def work_item(schedule, work, topk_length_ptr):
     Pairs wholly behind `topk_length` are left out: masked blocks add exact zeros, so that leaving
     them out changes no bit. One pair always runs, so that every tile passes through every stage.
     """
-    tile = work // schedule.splits
+    tile = work
+    first_pair = 0
+    limit = schedule.topk // LANES_PER_PAIR
+    if work >= schedule.whole:
+        part = work - schedule.whole
+        tile = schedule.whole + part // schedule.splits
+        first_pair = part % schedule.splits * schedule.pairs
+        limit = schedule.pairs
     query = tile // schedule.head_tiles
     length = schedule.topk
     if topk_length_ptr is not None:
         length = gl.minimum(gl.maximum(gl.load(topk_length_ptr + query), 0), length)
-    first_pair = work % schedule.splits * schedule.pairs
     pairs = (length + LANES_PER_PAIR - 1) // LANES_PER_PAIR - first_pair
-    pairs = gl.maximum(gl.minimum(pairs, schedule.pairs), 1)
+    pairs = gl.maximum(gl.minimum(pairs, limit), 1)
     return tile, query, first_pair * LANES_PER_PAIR, pairs, length
 
 
 @gluon.jit
-def statistics(parts_ptr, n_work):
-    """Where the statistics begin that lie behind the parts of all work items."""
-    return parts_ptr + n_work.to(gl.int64) * (HEADS * D_V)
+def statistics(parts_ptr, n_parts):
+    """Where the statistics begin that lie behind all parts."""
+    return parts_ptr + n_parts.to(gl.int64) * (HEADS * D_V)
 
 
 @gluon.jit

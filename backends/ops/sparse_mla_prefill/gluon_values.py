@@ -154,14 +154,12 @@ def store_output(out, even, odd, inverse, FIRST: gl.constexpr):
 
 
 @gluon.jit
-def values_partition(
-    FIRST: gl.constexpr, shared, schedule, topk_length_ptr, out_ptr, parts_ptr, SPLIT: gl.constexpr
-):
+def values_partition(FIRST: gl.constexpr, shared, schedule, topk_length_ptr, out_ptr, parts_ptr):
     """Channels FIRST .. FIRST + 255 of O."""
     block = 0
     phase = 0
     for work in range(gl.program_id(0), schedule.n_work, gl.num_programs(0)):
-        tile, _, _, pairs, _ = work_item(schedule, work, topk_length_ptr)
+        _, _, _, pairs, _ = work_item(schedule, work, topk_length_ptr)
         zero = gl.full([64, HEADS], 0.0, gl.float32, O_LAYOUT)
         e0, o0, e1, o1 = zero, zero, zero, zero
         last = block + 2 * pairs - 1
@@ -175,15 +173,15 @@ def values_partition(
                 shared, block, after, smallest, lower, upper, e0, o0, e1, o1, FIRST
             )
             block += 2
-        if SPLIT:
-            part = parts_ptr + work.to(gl.int64) * (HEADS * D_V)
+        if work >= schedule.whole:
+            part = parts_ptr + (work - schedule.whole).to(gl.int64) * (HEADS * D_V)
             store_part(part, e0, o0, FIRST)
             store_part(part, e1, o1, FIRST + 128)
         else:
             mbarrier.wait(shared.inverse_full, phase)
             inverse = shared.inverse.load(O_HEADS)
             mbarrier.arrive(shared.inverse_empty, count=1)
-            out = out_ptr.to(gl.pointer_type(gl.int32)) + tile.to(gl.int64) * (HEADS * D_V // 2)
+            out = out_ptr.to(gl.pointer_type(gl.int32)) + work.to(gl.int64) * (HEADS * D_V // 2)
             store_output(out, e0, o0, inverse, FIRST)
             store_output(out, e1, o1, inverse, FIRST + 128)
         phase ^= 1

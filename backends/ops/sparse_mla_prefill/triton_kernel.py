@@ -44,8 +44,6 @@ def sparse_mla_kernel(
     h_q,
     topk,
     stride_kv,
-    stride_out_s,
-    stride_out_h,
     HAS_ROPE: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -84,8 +82,6 @@ def sparse_mla_kernel(
         max_logits_ptr,
         lse_ptr,
         h_q,
-        stride_out_s,
-        stride_out_h,
     )
 
 
@@ -154,8 +150,6 @@ def sparse_mla_merge_kernel(
     lse_ptr,
     h_q,
     splits,
-    stride_out_s,
-    stride_out_h,
     BLOCK_S: tl.constexpr,
 ):
     """Join the shares of one head of a query, always in the same order. Grid: ``2 * s_q * h_q``."""
@@ -197,8 +191,6 @@ def sparse_mla_merge_kernel(
         max_logits_ptr,
         lse_ptr,
         h_q,
-        stride_out_s,
-        stride_out_h,
     )
 
 
@@ -312,8 +304,6 @@ def _write(
     max_logits_ptr,
     lse_ptr,
     h_q,
-    stride_out_s,
-    stride_out_h,
 ):
     """Normalise the state of some heads of a query; write half of out and, from half 0, the rest.
 
@@ -328,10 +318,11 @@ def _write(
     scale = tl.where(empty, 0.0, tl.load(kv_scale_ptr) / tl.where(empty, 1.0, denominator))
     # + 0.0 makes a -0 left by an underflow +0, as a following block of masked lanes would.
     values = acc * scale[:, None] + 0.0
-    out_rows = out_ptr + query * stride_out_s + head.to(tl.int64) * stride_out_h
+    rows = query * h_q + head
     offs_v = half * HALF + tl.arange(0, HALF)
-    tl.store(out_rows[:, None] + offs_v[None, :], values.to(out_ptr.dtype.element_ty))
+    out_ptrs = out_ptr + rows[:, None] * VALUE_DIM + offs_v[None, :]
+    tl.store(out_ptrs, values.to(out_ptr.dtype.element_ty))
     if half == 0:
-        tl.store(max_logits_ptr + query * h_q + head, peak)
+        tl.store(max_logits_ptr + rows, peak)
         lse = tl.where(empty, float("inf"), peak + tl.log(tl.where(empty, 1.0, total)))
-        tl.store(lse_ptr + query * h_q + head, lse)
+        tl.store(lse_ptr + rows, lse)

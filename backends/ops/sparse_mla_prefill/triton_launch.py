@@ -58,7 +58,8 @@ class Shares:
 class Specialisation:
     """What a compiled kernel depends on.
 
-    `alignment` divides, in bytes, the addresses and strides of all that is read or written wide.
+    `alignment` divides the addresses of all that is read or written wide, and kv's row stride, in
+    bytes.
     """
 
     tile: Tile
@@ -139,8 +140,6 @@ def compile_spec(
         "out_ptr": s.alignment,
         "parts_ptr": WIDEST_ACCESS,
         "stride_kv": s.alignment,
-        "stride_out_s": max(1, s.alignment // 2),
-        "stride_out_h": max(1, s.alignment // 2),
         "h_q": 64,
         "topk": 128,
     }
@@ -197,9 +196,9 @@ def launch(
 ) -> None:
     """Write out, max_logits and lse; `reference.sparse_mla_reference` says what they mean.
 
-    Trusts its arguments: the op's contract has judged them. kv may have any row stride, out any
-    strides of queries and heads. Launches on the tensors' device and its current stream, once, or
-    twice where the lanes are shared, or not at all without queries; never waits for the device.
+    Trusts its arguments: the op's contract has judged them. kv may have any row stride. Launches on
+    the tensors' device and its current stream, once, or twice where the lanes are shared, or not at
+    all without queries; never waits for the device.
     """
     s_q, h_q, d_qk = q.shape
     if s_q == 0:
@@ -215,9 +214,8 @@ def launch(
         for x in (q, kv, indices, topk_length, attn_sink, q_scale, kv_scale, out, max_logits, lse)
     ]
     stride_kv = kv.stride(0)
-    stride_out_s, stride_out_h, _ = out.stride()
     bits = WIDEST_ACCESS | q.data_ptr() | kv.data_ptr() | indices.data_ptr() | out.data_ptr()
-    bits |= stride_kv | 2 * stride_out_s | 2 * stride_out_h
+    bits |= stride_kv
     specialisation = Specialisation(
         tile, d_qk != 512, topk_length is not None, attn_sink is not None, bits & -bits
     )
@@ -234,8 +232,6 @@ def launch(
                 h_q,
                 topk,
                 stride_kv,
-                stride_out_s,
-                stride_out_h,
                 *constexprs,
             )
             return
@@ -264,8 +260,6 @@ def launch(
             *addresses[6:],
             h_q,
             shares.count,
-            stride_out_s,
-            stride_out_h,
             MERGE_BLOCK,
         )
 
