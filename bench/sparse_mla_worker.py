@@ -123,10 +123,12 @@ class Timer:
                 for _ in range(self.calls):
                     call()
 
-    def samples(self, count: int = 10, warm_up: int = 3) -> list[float]:
-        """Microseconds of one call."""
-        for _ in range(warm_up):
+    def samples(self, count: int = 10, warm_up: float = 0.15) -> list[float]:
+        """Microseconds of one call, once `warm_up` seconds of it have set the card's clock."""
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < warm_up:
             self.graph.replay()
+            torch.cuda.synchronize()
         events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
         events[0].record()
         for event in events[1:]:

@@ -3,8 +3,8 @@
     python -m bench.values
 
 Needs a CUDA device. Host time is what a call costs the thread that makes it, checks of metadata
-included, with the function itself left out; device time is that of everything the call puts on
-the stream, from a trace.
+included, with the function itself left out: what contents add is the difference to `static`. Device
+time is that of everything the call puts on the stream, from a trace.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 import backends
@@ -33,17 +35,20 @@ SHAPES = {
 }
 
 
-def nothing(*args: Any, **kwargs: Any) -> None:
+def nothing(*args: Any, **buffers: Tensor) -> tuple[Tensor, ...]:
     """Stands for the operation: what is measured is what is in front of it."""
+    return tuple(buffers.values())
 
 
 guarded = backends.sparse_mla_q8kv8_prefill_fwd.contract.guard(nothing)
 
 
-def arguments(s_q: int, topk: int) -> tuple[Any, ...]:
+def prepare(s_q: int, topk: int) -> Callable[[], object]:
+    """A call with valid contents and the caller's buffers."""
     fp8 = torch.float8_e4m3fn
     one = torch.ones(1, device="cuda")
-    return (
+    return partial(
+        guarded,
         torch.zeros(s_q, 64, 576, device="cuda", dtype=torch.uint8).view(fp8),
         torch.zeros(8192, 1, 576, device="cuda", dtype=torch.uint8).view(fp8),
         torch.randint(-1, 8192, (s_q, 1, topk), device="cuda", dtype=torch.int32),
@@ -53,14 +58,17 @@ def arguments(s_q: int, topk: int) -> tuple[Any, ...]:
         512,
         None,
         torch.randint(0, topk + 1, (s_q,), device="cuda", dtype=torch.int32),
+        out=torch.zeros(s_q, 64, 512, device="cuda", dtype=torch.bfloat16),
+        max_logits=torch.zeros(s_q, 64, device="cuda"),
+        lse=torch.zeros(s_q, 64, device="cuda"),
     )
 
 
 def host_microseconds(call: Callable[[], object]) -> tuple[float, float]:
-    """Median and spread of single calls, the device idle before each."""
+    """Median and spread of single calls, one after another."""
+    torch.cuda.synchronize()
     samples = []
     for _ in range(CALLS):
-        torch.cuda.synchronize()
         begin = time.perf_counter()
         call()
         samples.append((time.perf_counter() - begin) * 1e6)
@@ -70,17 +78,19 @@ def host_microseconds(call: Callable[[], object]) -> tuple[float, float]:
 
 def device_microseconds(call: Callable[[], object]) -> tuple[float, float]:
     """Kernels and copies of a call, and how many there are."""
-    flush = torch.empty(2**27, dtype=torch.uint8, device="cuda")
+    rest = torch.randn(2**25, device="cuda")
     with profile(activities=[ProfilerActivity.CUDA]) as trace:
         for _ in range(TRACED):
-            flush.zero_()  # what a call reads comes from memory, not from the cache
+            # Reads twice what the cache holds, so that a call's own reads come from memory; and
+            # writes nothing, which would have to be written back while the call runs.
+            rest.var()
             call()
         torch.cuda.synchronize()
     times = [
         event.device_time
         for event in trace.events()
         if event.device_type == torch.autograd.DeviceType.CUDA
-        and not any(word in event.name.lower() for word in ("fill", "memset"))
+        and not any(word in event.name.lower() for word in ("welford", "memset"))
     ]
     return sum(times) / TRACED, len(times) / TRACED
 
@@ -100,15 +110,15 @@ def main() -> None:
     contract = backends.sparse_mla_q8kv8_prefill_fwd.contract
     kernels = watch.observer("cuda")
     for title, shape in SHAPES.items():
-        given = arguments(*shape)
+        call = prepare(*shape)
         rows = []
         for mode in ("static", "async", "debug"):
             with contracts.mode(mode):
-                rows.append(row(mode, lambda given=given: guarded(*given)))
+                rows.append(row(mode, call))
         watch.register("cuda", TorchObserver())
         vars(contract).pop("watched")  # it keeps to the observer that it has found
         with contracts.mode("async"):
-            rows.append(row("async, torch alone", lambda given=given: guarded(*given)))
+            rows.append(row("async, torch alone", call))
         watch.register("cuda", kernels)
         vars(contract).pop("watched")
         contracts.synchronize()

@@ -33,7 +33,7 @@ _NOT_THE_USERS = (
 _COMPILED = "torchinductor"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WatchedCall:
     """What is kept of a call until its contents are judged: no tensor."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,8 +47,8 @@ class CubinSpec:
         }
         return source_class(self.kernel, dict(self.signature), dict(self.constexprs), attributes)
 
-    def load(self) -> Any:
-        """The kernel for the current device, to run as `kernel[grid](*arguments)`.
+    def load(self) -> LoadedKernel:
+        """The kernel for the current device, loaded.
 
         RuntimeError inside a CUDA graph's capture, which loading a kernel would spoil.
         """
@@ -60,4 +61,41 @@ class CubinSpec:
             )
         kernel = triton.compile(self.source(), options=dict(self.options))
         kernel[1, 1, 1]  # asking for a launcher loads the binary
-        return kernel
+        return LoadedKernel(kernel)
+
+
+class LoadedKernel:
+    """A kernel on its device, run as `kernel[grid](*arguments)` on its current stream.
+
+    Triton's own launcher describes each launch to hooks, which profilers set, whether there are
+    any or not, and takes 1.7 us for it before it launches; this one takes 0.7 us where there are
+    none.
+    """
+
+    def __init__(self, compiled: Any) -> None:
+        from triton import knobs
+        from triton.runtime import driver
+
+        self._compiled = compiled
+        self._hooks = knobs.runtime
+        self._device = driver.active.get_current_device()
+        self._stream_of = driver.active.get_current_stream
+        self._loaded = compiled.function, compiled.packed_metadata, None, None, None
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
+        return partial(self._launch, grid)
+
+    def _launch(
+        self, grid: tuple[int, int, int], *arguments: Any, stream: int | None = None
+    ) -> None:
+        if stream is None:
+            stream = self._stream_of(self._device)
+        if is_watched(self._hooks.launch_enter_hook) or is_watched(self._hooks.launch_exit_hook):
+            self._compiled[grid](*arguments, stream=stream)
+        else:
+            self._compiled.run(*grid, stream, *self._loaded, *arguments)
+
+
+def is_watched(hook: Any) -> bool:
+    """Whether a hook does anything: Triton has an empty chain of them there from the start."""
+    return hook is not None and bool(getattr(hook, "calls", True))

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 
 from contracts import ContractError, Violation
-from contracts.contents.condition import Condition, shared_out
-from contracts.contents.evaluate import Unjudgeable, is_unique, raised
+from contracts.contents.condition import Condition
+from contracts.contents.evaluate import Unjudgeable, raised
 from contracts.contents.offence import Offence
 from contracts.contents.watch import Found, watch
 from contracts.tensors import PLAIN_TYPES, misread
@@ -28,7 +29,7 @@ from .shaped import fits_int32
 KEPT_PLANS = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sender:
     """What makes sense of a record."""
 
@@ -98,7 +99,8 @@ class KernelObserver:
         numbers: Sequence[Sequence[Any]],
         call: Any,
     ) -> None:
-        """Put the kernel on the current stream of the tensors' device, which is current."""
+        """Put the kernel on the current stream of the tensors' device, which is current. The
+        operands are those of the plan's conditions, the numbers those of all."""
         device = operands[0][0].device
         index = -1 if device.index is None else device.index
         captured = index >= 0 and torch.cuda.is_current_stream_capturing()
@@ -113,12 +115,12 @@ class KernelObserver:
         assert self._mailbox is not None
         mark, record, attention = self._mailbox.address(Sender(call, plan), captured)
         arguments: list[Any] = [mark, *kernel.arguments_of((state,)), record, attention]
-        for given, sizes, own, numel in zip(
-            operands, plan.sizes, numbers, plan.numels, strict=True
+        for position, given, sizes, numel in zip(
+            plan.group.positions, operands, plan.sizes, plan.numels, strict=True
         ):
             arguments += kernel.arguments_of(given)
             arguments += sizes
-            arguments += own
+            arguments += numbers[position]
             arguments.append(numel)
         plan.run.launch(plan.programs, stream, arguments)
 
@@ -150,8 +152,10 @@ class KernelJudge:
 
     def __init__(self, observer: KernelObserver, conditions: tuple[Condition, ...]) -> None:
         self._observer = observer
-        self._conditions = conditions
         self._groups = groups_of(conditions)
+        stops = [*accumulate(len(each.numbers) for each in conditions)]
+        self._own = [slice(start, stop) for start, stop in pairwise([0, *stops])]
+        """Where each condition's numbers stand among all."""
         self._plans: dict[Any, list[Plan]] = {}
 
     def __call__(self, tensors: Sequence[torch.Tensor], numbers: Sequence[Any], call: Any) -> None:
@@ -163,38 +167,29 @@ class KernelJudge:
             else plain(x, direct)
             for x in tensors
         ]
-        own = [mine for _, mine in shared_out(self._conditions, numbers)]
-        here = device.type != "cuda" or device.index == torch.cuda.current_device()
-        with nullcontext() if here else torch.cuda.device(device):
-            for each in self._plans_for(tensors, numbers, own, device):
-                if each.programs:
-                    group = each.group
-                    given = [
-                        [tensors[i] for i in mine] + [is_unique(raised(tensors[i])) for i in sought]
-                        for mine, sought in zip(group.tensors, group.sought, strict=True)
-                    ]
-                    self._observer.launch(each, given, [own[p] for p in group.positions], call)
-
-    def _plans_for(
-        self,
-        tensors: Sequence[torch.Tensor],
-        numbers: Sequence[Any],
-        own: Sequence[Sequence[Any]],
-        device: torch.device,
-    ) -> list[Plan]:
         key = (
-            device,
             *[
-                (x.shape, x.stride(), x.dtype, x.data_ptr() % kernel.ALIGNMENT == 0)
+                (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % kernel.ALIGNMENT == 0)
                 for x in tensors
             ],
             *[(type(number), fits_int32(number)) for number in numbers],
         )
+        own = [numbers[part] for part in self._own]
         plans = self._plans.get(key)
         if plans is None:
-            if len(self._plans) >= KEPT_PLANS:
-                self._plans.clear()
-            plans = self._plans[key] = [plan(group, tensors, own) for group in self._groups]
+            plans = self._plan(key, tensors, own)
+        here = device.type != "cuda" or device.index == torch.cuda.current_device()
+        with nullcontext() if here else torch.cuda.device(device):
+            for each in plans:
+                if each.programs:
+                    self._observer.launch(each, each.group.given(tensors), own, call)
+
+    def _plan(
+        self, key: Any, tensors: Sequence[torch.Tensor], own: Sequence[Sequence[Any]]
+    ) -> list[Plan]:
+        if len(self._plans) >= KEPT_PLANS:
+            self._plans.clear()
+        plans = self._plans[key] = [plan(group, tensors, own) for group in self._groups]
         return plans
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from contracts.contents.condition import Condition
-from contracts.contents.evaluate import Unjudgeable
+from contracts.contents.evaluate import Unjudgeable, is_unique, raised
 
 from . import kernel
 from .layout import lay_out
@@ -42,6 +42,15 @@ class Group:
     """For each condition, the positions of its tensors."""
     sought: tuple[tuple[int, ...], ...]
     """For each condition, the positions of those tensors whose unique elements it asks for."""
+
+    def given(self, tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+        """What the kernel reads for each condition, out of a call's tensors."""
+        return [
+            [tensors[i] for i in mine] + [is_unique(raised(tensors[i])) for i in sought]
+            if sought
+            else [tensors[i] for i in mine]
+            for mine, sought in zip(self.tensors, self.sought, strict=True)
+        ]
 
 
 @dataclass

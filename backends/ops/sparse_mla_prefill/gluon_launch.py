@@ -1,15 +1,14 @@
-"""Host side of the Hopper backend of sparse MLA prefill: splits, specialisations, launches.
+"""Host side of the Hopper backend of sparse MLA prefill: splits, compiled kernels, launches.
 
-A compiled kernel depends on what a `Specialisation` says and on nothing else. It is looked up by
-that and given bare addresses, as Triton's own dispatch, which inspects every argument of every
-call, costs three times the launch. `compile_specs` goes the same way, so that what a machine
-without a GPU compiles is what a call runs.
+A compiled kernel depends on the width of the rows and on which options are given, and on nothing
+else. It is looked up by that and given bare addresses, as Triton's own dispatch, which inspects
+every argument of every call, costs three times the launch. `compile_specs` goes the same way, so
+that what a machine without a GPU compiles is what a call runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backends.dispatch.cubin import CubinSpec
+from backends.dispatch.cubin import CubinSpec, LoadedKernel
 
 from .gluon_kernel import prefill_kernel
 from .gluon_merge import HEADS_PER_MERGE, merge_kernel
@@ -32,6 +31,8 @@ WORTH_A_MERGE = 2
 UNROLLED_PARTS = 4
 """Parts that a merging program has under way at once: 64 bytes a thread of each."""
 
+MERGES_PER_TILE = HEADS.value // HEADS_PER_MERGE.value
+
 STATISTICS = 3
 """Floats that go with each head of a part: its largest logit, its maximum and its sum."""
 
@@ -44,15 +45,6 @@ class Splits:
     whole: int
     count: int
     pairs: int
-
-
-@dataclass(frozen=True)
-class Specialisation:
-    """What a compiled kernel depends on. Addresses are aligned as the backend's rules demand."""
-
-    has_rope: bool
-    has_topk_length: bool
-    has_attn_sink: bool
 
 
 @cache
@@ -79,15 +71,14 @@ def choose_splits(tiles: int, topk: int, processors: int) -> Splits:
     return Splits(tiles - left, -(-pairs // pairs_per_split), pairs_per_split)
 
 
-def compile_prefill_spec(specialisation: Specialisation) -> CubinSpec:
-    """Describe the attention kernel of a specialisation to the compiler."""
-    s = specialisation
-    constexprs: dict[str, Any] = {"ROPE": s.has_rope}
-    if not s.has_topk_length:
+def compile_prefill_spec(has_rope: bool, has_topk_length: bool, has_attn_sink: bool) -> CubinSpec:
+    """Describe the attention kernel to the compiler."""
+    constexprs: dict[str, Any] = {"ROPE": has_rope}
+    if not has_topk_length:
         constexprs["topk_length_ptr"] = None
-    if not s.has_attn_sink:
+    if not has_attn_sink:
         constexprs["attn_sink_ptr"] = None
-    marks = "-rope" * s.has_rope + "-length" * s.has_topk_length + "-sink" * s.has_attn_sink
+    marks = "-rope" * has_rope + "-length" * has_topk_length + "-sink" * has_attn_sink
     return describe(prefill_kernel, marks, constexprs)
 
 
@@ -132,20 +123,22 @@ def describe(kernel: Any, marks: str, constexprs: dict[str, Any]) -> CubinSpec:
 def compile_specs() -> Iterator[CubinSpec]:
     """Both widths, with every option and without, and the merge."""
     for has_rope in (True, False):
-        yield compile_prefill_spec(Specialisation(has_rope, True, True))
-        yield compile_prefill_spec(Specialisation(has_rope, False, False))
+        yield compile_prefill_spec(has_rope, True, True)
+        yield compile_prefill_spec(has_rope, False, False)
     yield compile_merge_spec(True)
     yield compile_merge_spec(False)
 
 
 @cache
-def load_prefill(specialisation: Specialisation, device_index: int) -> Any:
-    """The attention kernel, on the current device, which `device_index` must name."""
-    return compile_prefill_spec(specialisation).load()
+def load_prefill(
+    has_rope: bool, has_topk_length: bool, has_attn_sink: bool, device_index: int
+) -> LoadedKernel:
+    """The attention kernel on the current device, which `device_index` must name."""
+    return compile_prefill_spec(has_rope, has_topk_length, has_attn_sink).load()
 
 
 @cache
-def load_merge(has_attn_sink: bool, device_index: int) -> Any:
+def load_merge(has_attn_sink: bool, device_index: int) -> LoadedKernel:
     """The merging kernel, likewise."""
     return compile_merge_spec(has_attn_sink).load()
 
@@ -184,58 +177,67 @@ def launch(
     if not tiles:
         return
     device_index = q.get_device()
-    here = device_index == torch.cuda.current_device()
-    with nullcontext() if here else torch.cuda.device(device_index):
-        s_kv = kv.shape[0]
-        topk = indices.shape[2]
-        processors = count_processors(device_index)
-        splits = choose_splits(tiles, topk, processors)
-        n_parts = (tiles - splits.whole) * splits.count
-        n_work = splits.whole + n_parts
-        parts = None
-        if n_parts:
-            floats = n_parts * HEADS.value * (D_V.value + STATISTICS)
-            parts = q.new_empty(floats, dtype=torch.float32)
-        specialisation = Specialisation(
-            has_rope=d_qk != D_V.value,
-            has_topk_length=topk_length is not None,
-            has_attn_sink=attn_sink is not None,
-        )
-        results = (out.data_ptr(), max_logits.data_ptr(), lse.data_ptr())
-        prefill = load_prefill(specialisation, device_index)
-        merge = load_merge(specialisation.has_attn_sink, device_index) if n_parts else None
-        prefill[min(n_work, processors), 1, 1](
-            q.data_ptr(),
-            kv.data_ptr(),
-            indices.data_ptr(),
-            address(topk_length),
+    if device_index != torch.cuda.current_device():
+        with torch.cuda.device(device_index):
+            return launch(
+                q,
+                kv,
+                indices,
+                sm_scale,
+                q_scale,
+                kv_scale,
+                attn_sink,
+                topk_length,
+                out,
+                max_logits,
+                lse,
+            )
+    s_kv = kv.shape[0]
+    topk = indices.shape[2]
+    has_rope = d_qk != D_V.value
+    has_sink = attn_sink is not None
+    processors = count_processors(device_index)
+    splits = choose_splits(tiles, topk, processors)
+    n_parts = (tiles - splits.whole) * splits.count
+    n_work = splits.whole + n_parts
+    prefill = load_prefill(has_rope, topk_length is not None, has_sink, device_index)
+    merge = load_merge(has_sink, device_index) if n_parts else None
+    parts = None
+    if n_parts:
+        floats = n_parts * HEADS.value * (D_V.value + STATISTICS)
+        parts = q.new_empty(floats, dtype=torch.float32)
+    results = (out.data_ptr(), max_logits.data_ptr(), lse.data_ptr())
+    prefill[min(n_work, processors), 1, 1](
+        q.data_ptr(),
+        kv.data_ptr(),
+        indices.data_ptr(),
+        address(topk_length),
+        address(attn_sink),
+        q_scale.data_ptr(),
+        kv_scale.data_ptr(),
+        *results,
+        address(parts),
+        sm_scale,
+        h_q,
+        topk,
+        s_kv,
+        kv.stride(0) if s_kv > 1 else 0,
+        n_work,
+        splits.whole,
+        splits.count,
+        splits.pairs,
+        has_rope,
+    )
+    if merge is not None:
+        merge[(tiles - splits.whole) * MERGES_PER_TILE, 1, 1](
+            address(parts),
             address(attn_sink),
-            q_scale.data_ptr(),
             kv_scale.data_ptr(),
             *results,
-            address(parts),
-            sm_scale,
             h_q,
-            topk,
-            s_kv,
-            kv.stride(0) if s_kv > 1 else 0,
-            n_work,
+            n_parts,
             splits.whole,
             splits.count,
-            splits.pairs,
-            specialisation.has_rope,
+            MAX_SPLITS,
+            UNROLLED_PARTS,
         )
-        if merge is not None:
-            merges = (tiles - splits.whole) * HEADS.value // HEADS_PER_MERGE.value
-            merge[merges, 1, 1](
-                address(parts),
-                address(attn_sink),
-                kv_scale.data_ptr(),
-                *results,
-                h_q,
-                n_parts,
-                splits.whole,
-                splits.count,
-                MAX_SPLITS,
-                UNROLLED_PARTS,
-            )

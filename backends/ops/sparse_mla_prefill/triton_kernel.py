@@ -318,11 +318,10 @@ def _write(
     scale = tl.where(empty, 0.0, tl.load(kv_scale_ptr) / tl.where(empty, 1.0, denominator))
     # + 0.0 makes a -0 left by an underflow +0, as a following block of masked lanes would.
     values = acc * scale[:, None] + 0.0
-    rows = query * h_q + head
+    out_rows = out_ptr + (query * h_q + head) * VALUE_DIM
     offs_v = half * HALF + tl.arange(0, HALF)
-    out_ptrs = out_ptr + rows[:, None] * VALUE_DIM + offs_v[None, :]
-    tl.store(out_ptrs, values.to(out_ptr.dtype.element_ty))
+    tl.store(out_rows[:, None] + offs_v[None, :], values.to(out_ptr.dtype.element_ty))
     if half == 0:
-        tl.store(max_logits_ptr + rows, peak)
+        tl.store(max_logits_ptr + query * h_q + head, peak)
         lse = tl.where(empty, float("inf"), peak + tl.log(tl.where(empty, 1.0, total)))
-        tl.store(lse_ptr + rows, lse)
+        tl.store(lse_ptr + query * h_q + head, lse)
