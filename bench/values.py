@@ -46,15 +46,14 @@ guarded = backends.sparse_mla_q8kv8_prefill_fwd.contract.guard(nothing)
 def prepare(s_q: int, topk: int) -> Callable[[], object]:
     """A call with valid contents and the caller's buffers."""
     fp8 = torch.float8_e4m3fn
-    one = torch.ones(1, device="cuda")
     return partial(
         guarded,
         torch.zeros(s_q, 64, 576, device="cuda", dtype=torch.uint8).view(fp8),
         torch.zeros(8192, 1, 576, device="cuda", dtype=torch.uint8).view(fp8),
         torch.randint(-1, 8192, (s_q, 1, topk), device="cuda", dtype=torch.int32),
         576**-0.5,
-        one,
-        one,
+        torch.ones(1, device="cuda"),
+        torch.ones(1, device="cuda"),
         512,
         None,
         torch.randint(0, topk + 1, (s_q,), device="cuda", dtype=torch.int32),

@@ -26,7 +26,7 @@ class Enforced(Protocol):
 
     def refuse(self, values: Sequence[Any]) -> None: ...
     def named(self, values: Sequence[Any]) -> dict[str, Any]: ...
-    def sizes(self, values: Sequence[Any]) -> Mapping[str, Any]: ...
+    def measure(self, values: Sequence[Any]) -> tuple[Mapping[str, Any], dict[Any, Any] | None]: ...
     @property
     def passes(self) -> Callable[..., bool]: ...
     @property
@@ -61,7 +61,7 @@ def judge(contract: Enforced, values: Sequence[Any], mode: str) -> None:
     """
     if mode == modes.ASYNC and contract.watched:
         watch.raise_found()
-        contract.watched.judge(values, contract.sizes(values))
+        contract.watched.judge(values, *contract.measure(values))
         return
     if not contract.passes(*values):
         contract.refuse(values)

@@ -59,16 +59,17 @@ class Contract:
         return self._passes.function
 
     @functools.cached_property
-    def _sizes(self) -> Callable[..., dict[str, Any] | None]:
+    def _sizes(self) -> Callable[..., tuple[dict[str, Any], dict[Any, Any] | None] | None]:
         return compile_sizes(self.declaration).function
 
-    def sizes(self, values: Sequence[Any]) -> Mapping[str, Any]:
-        """The sizes of the axes of a call given by position; ContractError for a wrong one."""
-        sizes = self._sizes(*values)
-        if sizes is None:
+    def measure(self, values: Sequence[Any]) -> tuple[Mapping[str, Any], dict[Any, Any] | None]:
+        """The sizes of the axes of a call given by position, and the notes of its layout where that
+        is known: all that sizes decide is as it was. ContractError for a wrong call."""
+        measured = self._sizes(*values)
+        if measured is None:
             self.refuse(values)
-            sizes = explain.sizes(self.declaration, self.named(values))
-        return sizes
+            return explain.sizes(self.declaration, self.named(values)), None
+        return measured
 
     @functools.cached_property
     def watched(self) -> Watched:
@@ -122,7 +123,7 @@ class Contract:
 
     def check(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The sizes of the axes of a right call; ContractError for a wrong one."""
-        return dict(self.sizes(self._positional(self.bind(*args, **kwargs))))
+        return dict(self.measure(self._positional(self.bind(*args, **kwargs)))[0])
 
     def violations(self, *args: Any, **kwargs: Any) -> tuple[Violation, ...]:
         """Every broken rule; empty for a right call. Raises only what binding raises."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,16 +71,28 @@ class Watched:
             [(name, self._positions.get(name)) for name in rule.resolved.names]
             for _, rule in self._rules
         ]
+        self.axes = frozenset(declaration.axes).difference(self._positions)
         self._plans: dict[tuple[int, ...], _Plan] = {}
 
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def judge(self, values: Sequence[Any], sizes: Mapping[str, Any]) -> None:
+    def judge(
+        self, values: Sequence[Any], sizes: Mapping[str, Any], notes: dict[Any, Any] | None
+    ) -> None:
         """Hand a right call's contents to the observer of its device; returns at once.
 
-        Raises ContractError only where metadata says that a rule cannot be judged.
+        `notes` belong to the call's layout, where that is known; what is judged, and by whom, is
+        then found out once. Raises ContractError only where metadata says that a rule cannot be
+        judged.
         """
+        ready = None if notes is None else notes.get(self)
+        if ready is not None:
+            try:
+                ready.judge(values)
+            except Unjudgeable as error:
+                raise self._refusal(ready.call.rules, error) from None
+            return
         active = tuple(
             index
             for index, needs in enumerate(self._needs)
@@ -98,14 +111,20 @@ class Watched:
         try:
             numbers = [read(values, sizes) for read in plan.numbers]
             call = WatchedCall(self, active, sizes, numbers, call_site(), threading.get_ident())
-            plan.judge(tensors[0].device.type)(tensors, numbers, call)
+            judge = plan.judge(tensors[0].device.type)
+            judge(tensors, numbers, call, None)
         except Unbound:
             return
         except (Unjudgeable, Incomputable) as error:
-            texts = " and ".join(self._rules[index][1].text for index in active)
-            rule = self._rules[active[0]][1]
-            fault = Violation(rule.id, f"{texts} cannot be judged: {error}", hint=rule.hint)
-            raise refusal(self.declaration, (fault,), []) from None
+            raise self._refusal(active, error) from None
+        if notes is not None and plan.is_settled and not any(when for when, _ in self._rules):
+            notes[self] = _Ready(plan.tensors, numbers, judge, call)
+
+    def _refusal(self, active: Sequence[int], error: Exception) -> ContractError:
+        texts = " and ".join(self._rules[index][1].text for index in active)
+        rule = self._rules[active[0]][1]
+        fault = Violation(rule.id, f"{texts} cannot be judged: {error}", hint=rule.hint)
+        return refusal(self.declaration, (fault,), [])
 
     def _is_active(
         self,
@@ -159,7 +178,10 @@ class _Plan:
         names = dict.fromkeys(name for each in conditions for name in each.tensors)
         self.conditions = conditions
         self.tensors = [watched._positions[name] for name in names]
-        self.numbers = [watched.reader(node) for each in conditions for node in each.numbers]
+        nodes = [node for each in conditions for node in each.numbers]
+        self.numbers = [watched.reader(node) for node in nodes]
+        self.is_settled = all(isinstance(n, Name) and n.id in watched.axes for n in nodes)
+        """Whether the numbers are sizes of axes, which a layout decides."""
         self._judges: dict[str, Judge] = {}
 
     def judge(self, device_type: str) -> Judge:
@@ -168,6 +190,28 @@ class _Plan:
             judge = watch.observer(device_type).judge_of(self.conditions)
             self._judges[device_type] = judge
         return judge
+
+
+@dataclass(slots=True)
+class _Ready:
+    """How calls of one layout are judged."""
+
+    tensors: Sequence[int]
+    numbers: Sequence[Any]
+    judges: Judge
+    call: WatchedCall
+    """The last one: the next is mostly made in the same place."""
+    memory: dict[Any, Any] = field(default_factory=dict)
+    """The observer's own."""
+
+    def judge(self, values: Sequence[Any]) -> None:
+        call, site, thread = self.call, call_site(), threading.get_ident()
+        if call.site is not site or call.thread != thread:
+            call = replace(call, site=site, thread=thread)
+            self.call = call
+        self.judges(
+            [values[position] for position in self.tensors], self.numbers, call, self.memory
+        )
 
 
 def check_contents(declaration: Declaration) -> None:
@@ -197,11 +241,20 @@ def check_contents(declaration: Declaration) -> None:
 
 def call_site() -> str:
     """Where the user's code made the call: the nearest frame outside this package, torch, and
-    generated code. A compiled graph is called as a whole, and has one such place for all of it."""
+    generated code. A compiled graph is called as a whole, and has one such place for all of it.
+
+    The same text for the same place: calls are kept until they are judged, a thousand of them."""
     frame = sys._getframe(1)
-    while frame.f_back is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_NOT_THE_USERS) and _COMPILED not in name:
-            break
+    while frame.f_back is not None and not _is_users(frame.f_code.co_filename):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return _place(frame.f_code.co_filename, frame.f_lineno)
+
+
+@functools.lru_cache(1024)
+def _is_users(filename: str) -> bool:
+    return not filename.startswith(_NOT_THE_USERS) and _COMPILED not in filename
+
+
+@functools.lru_cache(1024)
+def _place(filename: str, line: int) -> str:
+    return f"{filename}:{line}"

@@ -4,7 +4,8 @@
 
     tests       pytest -m gpu
     memcheck    each kernel on small cases under compute-sanitizer, for accesses out of bounds
-    racecheck   the same, for hazards in shared memory
+    racecheck   the same, for hazards in shared memory, and in a kernel that shows which ones
+                compute-sanitizer sees where there are none; the log says them all
     pack        bench/hunyuan_qkv_rope_pack.py; --upstream names sglang's hunyuan_qkv_pack_triton.py
     attend      bench/sparse_mla_prefill.py; --flashmla names sglang-kernel's flashmla_ops.abi3.so
     values      bench/values.py
@@ -23,9 +24,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import hazards
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -59,6 +62,8 @@ class Step:
     name: str
     command: Sequence[str | Path]
     seconds: int
+    fault: Callable[[str], str] | None = None
+    """What is wrong by the log, where that says it and not the exit status; nothing is right."""
 
     def run(self, folder: Path) -> str:
         """Its verdict and last line; its output goes to the log."""
@@ -75,7 +80,10 @@ class Step:
                     env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])},
                     check=False,
                 )
-                verdict = "ok" if finished.returncode == 0 else f"FAILED ({finished.returncode})"
+                wrong = str(finished.returncode or "")
+                if self.fault is not None:
+                    wrong = self.fault(log.read_text())
+                verdict = f"FAILED ({wrong})" if wrong else "ok"
             except subprocess.TimeoutExpired:
                 verdict = f"STOPPED after {self.seconds} s"
             except OSError as error:  # no compute-sanitizer, say
@@ -92,21 +100,46 @@ def steps(options: argparse.Namespace) -> list[Step]:
     attend += ["--flashmla", options.flashmla] if options.flashmla else []
     return [
         Step("tests", [python, "-m", "pytest", "-q", "-m", "gpu", "tests"], 300),
-        *sanitized("memcheck", ["--tool", "memcheck"], python),
-        *sanitized("racecheck", ["--tool", "racecheck", "--racecheck-report", "all"], python),
+        *sanitized("memcheck", sanitizer("--tool", "memcheck"), python),
+        *races(python),
         Step("pack", pack, 240),
         Step("attend", attend, 300),
         Step("values", [python, "bench/values.py"], 60),
     ]
 
 
-def sanitized(name: str, tool: Sequence[str], python: str) -> list[Step]:
+def sanitizer(*arguments: str) -> list[str]:
     found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    command = [found, *tool, "--print-limit", "200", "--error-exitcode", "9"]
+    return [found, *arguments, "--print-limit", "200", "--error-exitcode", "9"]
+
+
+def sanitized(name: str, command: Sequence[str], python: str) -> list[Step]:
     return [
         Step(f"{name}:{kernel}", [*command, python, "-c", RUN_CASES, kernel, *cases], 120)
         for kernel, cases in KERNELS.items()
     ]
+
+
+def races(python: str) -> Iterator[Step]:
+    command = sanitizer("--tool", "racecheck", "--racecheck-report", "analysis")
+    control = [*command, python, "tools/racecheck_control.py"]
+    yield Step("racecheck:control", control, 60, fault_of_control)
+    for step in sanitized("racecheck", command, python):
+        yield replace(step, fault=fault_of_races)
+
+
+def fault_of_control(log: str) -> str:
+    if "every sum is right" not in log:
+        return "it is no control"
+    counts = hazards.kinds(log, ROOT)
+    return "" if counts["handed on"] and not counts["unexplained"] else f"hazards: {counts}"
+
+
+def fault_of_races(log: str) -> str:
+    if "equal to the reference" not in log:
+        return "not equal to the reference"
+    counts = hazards.kinds(log, ROOT)
+    return f"hazards: {counts}" if counts["unexplained"] else ""
 
 
 def main() -> None:

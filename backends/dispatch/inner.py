@@ -11,7 +11,6 @@ from typing import Any
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from contracts import Contract, ContractDefinitionError, outputs, tracing
-from contracts.compiler import compile_sizes
 
 from . import library
 from .errors import NoBackendError
@@ -71,15 +70,10 @@ class Inner:
             self._refuse_while_tracing(name, arguments)
         if self.buffers:
             return None
-        sizes = self._sizes(*arguments)
-        assert sizes is not None
+        sizes, _ = self.contract.measure(arguments)
         named = dict(zip(self.selection.names, arguments, strict=True))
         results = outputs.empty(self.contract.declaration, named, sizes)
         return results if self.pack is None else self.pack(results)
-
-    @cached_property
-    def _sizes(self) -> Callable[..., dict[str, Any] | None]:
-        return compile_sizes(self.contract.declaration).function
 
     def _outer(self, inner: Sequence[Any]) -> list[Any]:
         """The op's arguments, from those of its inner form."""

@@ -68,6 +68,8 @@ class Plan:
     numels: tuple[int, ...]
     run: kernel.Compiled | kernel.Interpreted | None = None
     """The kernel, once it is loaded."""
+    sender: Any = None
+    """Who sent the last call: the next is mostly the same."""
 
 
 def groups_of(conditions: Sequence[Condition]) -> list[Group]:

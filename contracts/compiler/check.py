@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,17 +28,27 @@ def compile_passes(declaration: Declaration) -> Compiled:
 
 
 def compile_sizes(declaration: Declaration) -> Compiled:
-    """The same check for those who want the axis sizes: a dict, or None for a wrong call."""
+    """The same check for those who want the sizes of axes: a dict of them and the notes of the
+    call's layout, which is None where that is not known; None for a wrong call.
+
+    Calls of a known layout are given one and the same dict."""
     body = _body(declaration, "return None", declaration.axes)
     sure = [name for name in declaration.axes if name not in body.loose]
     found = body.local("found")
     entries = ", ".join(f"{name!r}: {body.name(name)}" for name in sure)
-    body.line(f"{found} = {{{entries}}}")
-    for name in declaration.axes:
-        if name in body.loose:
-            with body.block(f"if {body.name(name)} is not None:"):
-                body.line(f"{found}[{name!r}] = {body.name(name)}")
-    body.line(f"return {found}")
+    noted = bool(body.notes) and body.remembered.issuperset(map(body.name, declaration.axes))
+    if noted:
+        body.line(f"{found} = None if {body.notes} is None else {body.notes}.get('sizes')")
+    with body.block(f"if {found} is None:") if noted else nullcontext():
+        body.line(f"{found} = {{{entries}}}")
+        for name in declaration.axes:
+            if name in body.loose:
+                with body.block(f"if {body.name(name)} is not None:"):
+                    body.line(f"{found}[{name!r}] = {body.name(name)}")
+        if noted:
+            with body.block(f"if {body.notes} is not None:"):
+                body.line(f"{body.notes}['sizes'] = {found}")
+    body.line(f"return {found}, {body.notes if noted else None}")
     return _load(body, "sizes")
 
 

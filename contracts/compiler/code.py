@@ -57,6 +57,8 @@ class Code:
         self.anchor = ""
         self.notes = ""
         """The local that holds a dict which belongs to the call's layout, where that is known."""
+        self.remembered: frozenset[str] = frozenset()
+        """The locals that are the same in all calls of a layout."""
         self.conditions = 0
         self.traced = ""
         self.unaddressed = ""

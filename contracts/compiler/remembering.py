@@ -81,6 +81,7 @@ class Remembering:
         sizes, place = body.local("sizes"), body.local("place")
         hash_ = body.builtin("hash")
         body.notes = body.local("notes")
+        body.remembered = frozenset([*scalars, *kept])
         shape = body.read_shapes[anchor]
         known = {name: body.local(name) for name in scalars}
         tensors, nested = self._tensors(anchor)

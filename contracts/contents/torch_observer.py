@@ -37,10 +37,15 @@ class TorchObserver:
 
     def judge_of(
         self, conditions: tuple[Condition, ...]
-    ) -> Callable[[Sequence[torch.Tensor], Sequence[Any], Any], None]:
+    ) -> Callable[[Sequence[torch.Tensor], Sequence[Any], Any, dict[Any, Any] | None], None]:
         names = tuple(dict.fromkeys(name for each in conditions for name in each.tensors))
 
-        def judge(tensors: Sequence[torch.Tensor], numbers: Sequence[Any], call: Any) -> None:
+        def judge(
+            tensors: Sequence[torch.Tensor],
+            numbers: Sequence[Any],
+            call: Any,
+            memory: dict[Any, Any] | None = None,
+        ) -> None:
             by_name = dict(zip(names, tensors, strict=True))
             if tensors[0].device.type == "cpu":
                 self._judge_now(conditions, by_name, numbers, call)

@@ -32,9 +32,11 @@ class Call(Protocol):
     def error(self, found: Found) -> ContractError: ...
 
 
-Judge = Callable[[Sequence[torch.Tensor], Sequence[Any], Any], None]
+Judge = Callable[[Sequence[torch.Tensor], Sequence[Any], Any, dict[Any, Any] | None], None]
 """Judges one call's tensors and numbers: those of all conditions, in their order, each tensor
-once. Raises Unjudgeable where metadata says that it cannot."""
+once. The dict, where there is one, is kept with the layout of the call: all its calls bring tensors
+of the same kinds, sizes and strides, and the same numbers. Raises Unjudgeable where metadata says
+that it cannot."""
 
 
 class Observer(Protocol):

@@ -218,6 +218,22 @@ def test_a_call_whose_slot_was_taken_is_still_reported() -> None:
     assert letter.sender is None
 
 
+def test_calls_of_one_layout_may_begin_anywhere(observer: KernelObserver) -> None:
+    """Addresses are no part of a layout: aligned, then not, then aligned, by one memory."""
+    buffer = ints(4 + 64)
+    judge = observer.judge_of((read("x < limit", {"x": buffer}),))
+    memory: dict[Any, Any] = {}
+    for start in (0, 1, 4, 1, 0):
+        x = buffer[start : start + 64]
+        x.fill_(0)
+        x[7] = 100 + start
+        judge([x], [100], Call(), memory)
+        observer.wait()
+        ((_, [(_, offence)]),) = observer.collect()
+        assert (offence.count, offence.index, offence.values) == (1, 7, (100 + start,))
+    assert len(memory) == 2
+
+
 def test_tensors_that_no_address_describes_are_refused(observer: KernelObserver) -> None:
     from torch.testing._internal.two_tensor import TwoTensor
 

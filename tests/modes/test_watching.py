@@ -16,7 +16,7 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 
 import contracts
-from contracts import ContractError, contract, values, when
+from contracts import ContractError, contiguous, contract, same_device, values, when
 from contracts.contents.watch import Watch, watch
 
 HERE = Path(__file__).name
@@ -243,3 +243,77 @@ def test_cuda_is_watched_by_kernels_once_backends_are_imported() -> None:
     from backends.values import KernelObserver
 
     assert isinstance(watch.observer("cuda"), KernelObserver)
+
+
+@contract(
+    contiguous("indices", "kv", "lengths", "weights"),
+    same_device(),
+    *(f"{axis} > 0" for axis in ("s_q", "topk", "s_kv", "width")),
+    values("0 <= lengths <= topk"),
+    values("indices < s_kv"),
+)
+def gather(
+    indices: Int32[Tensor, "s_q topk"],
+    kv: Float[Tensor, "s_kv width"],
+    lengths: Int32[Tensor, "s_q"],
+    weights: Float[Tensor, "s_q topk"],
+) -> None: ...
+
+
+def known_call() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Arguments of a layout that `gather` knows, all of whose contents are right."""
+    given = torch.zeros(2, 4).int(), torch.zeros(9, 3), torch.zeros(2).int(), torch.zeros(2, 4)
+    with contracts.mode("async"):
+        for _ in range(4):
+            gather(*given)
+    sizes, notes = gather.contract.measure(given)
+    assert gather.contract.watched in (notes or {})
+    assert gather.contract.measure(given)[0] is sizes
+    return given
+
+
+def test_contents_are_judged_in_every_call_of_a_known_layout() -> None:
+    indices, kv, lengths, weights = known_call()
+    sites = []
+    for index, length, broken in [(9, 0, "indices[1, 3]"), (8, 5, "lengths[0]")]:
+        indices[1, 3], lengths[0] = index, length
+        with contracts.mode("async"):
+            gather(indices, kv, lengths, weights)
+        error = raised()
+        assert error.violations[0].message.startswith(f"{broken} is ")
+        sites.append(error.site)
+    with contracts.mode("async"):
+        gather(indices, kv, lengths, weights)
+    assert sites[0] == sites[1] != raised().site
+
+
+def test_other_sizes_are_judged_by_their_own_numbers() -> None:
+    indices, _, lengths, weights = known_call()
+    indices[0, 0] = 8
+    with contracts.mode("async"):
+        for rows in (9, 8, 9, 8):
+            gather(indices, torch.zeros(rows, 3), lengths, weights)
+            if rows == 8:
+                assert "s_kv is 8" in (raised().violations[0].origin or "")
+            contracts.synchronize()
+
+
+def test_what_another_thread_broke_in_a_known_layout_is_its_own() -> None:
+    given = known_call()
+    wrong = (given[0] + 9, *given[1:])
+    raised_there = []
+
+    def there() -> None:
+        with contracts.mode("async"):
+            gather(*wrong)
+            try:
+                gather(*given)
+            except ContractError as error:
+                raised_there.append(error)
+
+    thread = threading.Thread(target=there)
+    thread.start()
+    thread.join()
+    with contracts.mode("async"):
+        gather(*given)
+    assert len(raised_there) == 1
