@@ -128,6 +128,6 @@ def current_stream(device_index: int) -> int:
     return _stream_reader()(device_index)
 
 
-def arguments_of(tensors: Sequence[torch.Tensor]) -> list[Any]:
-    """Tensors as a launch takes them: bare addresses; in the interpreter, themselves."""
-    return list(tensors) if interpreted() else [x.data_ptr() for x in tensors]
+def argument_of(x: torch.Tensor) -> Any:
+    """A tensor as a launch takes it: its bare address; in the interpreter, itself."""
+    return x if interpreted() else x.data_ptr()

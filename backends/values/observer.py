@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -96,38 +95,30 @@ class KernelObserver:
         self,
         plan: Plan,
         index: int,
-        operands: Sequence[Sequence[torch.Tensor]],
-        numbers: Sequence[Sequence[Any]],
+        tensors: Sequence[torch.Tensor],
+        numbers: Sequence[Any],
         call: Any,
     ) -> None:
         """Put the kernel on the current stream of the tensors' device, which is current and has
-        this index, -1 for a CPU. The operands are those of the plan's conditions, the numbers those
-        of all."""
+        this index, -1 for a CPU."""
         captured = index >= 0 and torch.cuda.is_current_stream_capturing()
         if plan.run is None:
             plan.run = self._loaded(plan.structure, index, captured)
         stream = kernel.current_stream(index)
         if captured:  # the graph's own, and zero at the beginning of each replay
-            state = torch.zeros(WORDS, dtype=torch.int64, device=operands[0][0].device)
+            state = torch.zeros(WORDS, dtype=torch.int64, device=tensors[0].device)
         else:
             known = self._states.get((index, stream))
             if known is None:
-                known = self._new_state(index, stream, operands[0][0].device)
+                known = self._new_state(index, stream, tensors[0].device)
             state = known
         assert self._mailbox is not None
         sender = plan.sender
         if sender is None or sender.call is not call:
             sender = plan.sender = Sender(call, plan)
         mark, record, attention = self._mailbox.address(sender, captured)
-        arguments: list[Any] = [mark, *kernel.arguments_of((state,)), record, attention]
-        for position, given, sizes, numel in zip(
-            plan.group.positions, operands, plan.sizes, plan.numels, strict=True
-        ):
-            arguments += kernel.arguments_of(given)
-            arguments += sizes
-            arguments += numbers[position]
-            arguments.append(numel)
-        plan.run.launch(plan.programs, stream, arguments)
+        head = mark, kernel.argument_of(state), record, attention
+        plan.run.launch(plan.programs, stream, [*head, *plan.arguments.of(tensors, numbers)])
 
     def _loaded(
         self, structure: kernel.Structure, index: int, captured: bool
@@ -158,9 +149,6 @@ class KernelJudge:
     def __init__(self, observer: KernelObserver, conditions: tuple[Condition, ...]) -> None:
         self._observer = observer
         self._groups = groups_of(conditions)
-        stops = [*accumulate(len(each.numbers) for each in conditions)]
-        self._own = [slice(start, stop) for start, stop in pairwise([0, *stops])]
-        """Where each condition's numbers stand among all."""
         self._plans: dict[Any, list[Plan]] = {}
 
     def __call__(
@@ -174,7 +162,7 @@ class KernelJudge:
             aligned = not any(x.data_ptr() % kernel.ALIGNMENT for x in tensors)
             plans = memory.get(aligned)
             if plans is not None:
-                self._launch(plans, tensors, [numbers[part] for part in self._own], call)
+                self._launch(plans, tensors, numbers, call)
                 return
         given = tensors
         device = tensors[0].device
@@ -192,36 +180,35 @@ class KernelJudge:
             ],
             *[(type(number), fits_int32(number)) for number in numbers],
         )
-        own = [numbers[part] for part in self._own]
         plans = self._plans.get(key)
         if plans is None:
-            plans = self._plan(key, tensors, own)
+            plans = self._plan(key, tensors, numbers)
         if memory is not None and all(map(operator.is_, given, tensors)):
             memory[aligned] = plans
-        self._launch(plans, tensors, own, call)
+        self._launch(plans, tensors, numbers, call)
 
     def _launch(
         self,
         plans: Sequence[Plan],
         tensors: Sequence[torch.Tensor],
-        own: Sequence[Sequence[Any]],
+        numbers: Sequence[Any],
         call: Any,
     ) -> None:
         index = tensors[0].get_device()
         if index >= 0 and index != torch.cuda.current_device():
             with torch.cuda.device(index):
-                self._launch(plans, tensors, own, call)
+                self._launch(plans, tensors, numbers, call)
             return
         for each in plans:
             if each.programs:
-                self._observer.launch(each, index, each.group.given(tensors), own, call)
+                self._observer.launch(each, index, tensors, numbers, call)
 
     def _plan(
-        self, key: Any, tensors: Sequence[torch.Tensor], own: Sequence[Sequence[Any]]
+        self, key: Any, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]
     ) -> list[Plan]:
         if len(self._plans) >= KEPT_PLANS:
             self._plans.clear()
-        plans = self._plans[key] = [plan(group, tensors, own) for group in self._groups]
+        plans = self._plans[key] = [plan(group, tensors, numbers) for group in self._groups]
         return plans
 
 

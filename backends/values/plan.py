@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -42,15 +43,37 @@ class Group:
     """For each condition, the positions of its tensors."""
     sought: tuple[tuple[int, ...], ...]
     """For each condition, the positions of those tensors whose unique elements it asks for."""
+    numbers: tuple[tuple[int, ...], ...]
+    """For each condition, the positions of its numbers."""
 
-    def given(self, tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-        """What the kernel reads for each condition, out of a call's tensors."""
-        return [
-            [tensors[i] for i in mine] + [is_unique(raised(tensors[i])) for i in sought]
-            if sought
-            else [tensors[i] for i in mine]
-            for mine, sought in zip(self.tensors, self.sought, strict=True)
-        ]
+
+@dataclass
+class Arguments:
+    """A kernel's arguments behind those that every kernel has. What a call brings is left open, and
+    filled in by pairs: where among the arguments, and which of the call's."""
+
+    fixed: list[Any] = field(default_factory=list)
+    tensors: list[tuple[int, int]] = field(default_factory=list)
+    sought: list[tuple[int, int]] = field(default_factory=list)
+    """Tensors whose unique elements are asked for."""
+    numbers: list[tuple[int, int]] = field(default_factory=list)
+
+    def leave_open(self, pairs: list[tuple[int, int]], positions: Sequence[int]) -> None:
+        for position in positions:
+            pairs.append((len(self.fixed), position))
+            self.fixed.append(None)
+
+    def of(self, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) -> list[Any]:
+        """Those of one call. What is made for it stands there itself, so that it lives until the
+        launch."""
+        arguments = self.fixed.copy()
+        for place, position in self.tensors:
+            arguments[place] = kernel.argument_of(tensors[position])
+        for place, position in self.sought:
+            arguments[place] = is_unique(raised(tensors[position]))
+        for place, position in self.numbers:
+            arguments[place] = numbers[position]
+        return arguments
 
 
 @dataclass
@@ -63,9 +86,7 @@ class Plan:
     """0 where there is no element."""
     shapes: tuple[tuple[tuple[int, ...], ...], ...]
     """For each condition, of its tensors."""
-    sizes: tuple[tuple[int, ...], ...]
-    """For each condition, the kernel's arguments between addresses and numbers."""
-    numels: tuple[int, ...]
+    arguments: Arguments
     run: kernel.Compiled | kernel.Interpreted | None = None
     """The kernel, once it is loaded."""
     sender: Any = None
@@ -75,6 +96,8 @@ class Plan:
 def groups_of(conditions: Sequence[Condition]) -> list[Group]:
     """All conditions, in as few groups as their records allow."""
     names = list(dict.fromkeys(name for each in conditions for name in each.tensors))
+    stops = [*accumulate(len(each.numbers) for each in conditions)]
+    own = [tuple(range(start, stop)) for start, stop in pairwise([0, *stops])]
     groups = []
     for positions in parted(conditions):
         mine = tuple(conditions[position] for position in positions)
@@ -83,7 +106,8 @@ def groups_of(conditions: Sequence[Condition]) -> list[Group]:
             tuple(names.index(n) for n in each.tensors if UNIQUE.format(n) in operands(each))
             for each in mine
         )
-        groups.append(Group(mine, positions, tensors, sought))
+        numbers = tuple(own[position] for position in positions)
+        groups.append(Group(mine, positions, tensors, sought, numbers))
     return groups
 
 
@@ -97,12 +121,13 @@ def parted(conditions: Sequence[Condition]) -> list[tuple[int, ...]]:
     return [tuple(run) for run in runs if run]
 
 
-def plan(group: Group, tensors: Sequence[torch.Tensor], numbers: Sequence[Sequence[Any]]) -> Plan:
-    """Plan for a call's tensors, and its numbers by condition. Raises Unjudgeable."""
-    shaped, shapes, sizes, numels = [], [], [], []
+def plan(group: Group, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Plan:
+    """Plan for a call's tensors and numbers. Raises Unjudgeable."""
+    shaped, shapes, numels = [], [], []
+    arguments = Arguments()
     aligned = True
-    for condition, position, mine, sought in zip(
-        group.conditions, group.positions, group.tensors, group.sought, strict=True
+    for condition, mine, sought, numbered in zip(
+        group.conditions, group.tensors, group.sought, group.numbers, strict=True
     ):
         given = [tensors[i] for i in mine]
         if any(x.device != tensors[0].device for x in given):
@@ -118,7 +143,7 @@ def plan(group: Group, tensors: Sequence[torch.Tensor], numbers: Sequence[Sequen
         except RuntimeError as error:
             raise Unjudgeable(str(error).partition("\n")[0]) from None
         aligned &= all(x.data_ptr() % kernel.ALIGNMENT == 0 for x in given)
-        own = numbers[position]
+        own = [numbers[i] for i in numbered]
         narrow = all(x.dtype in _FIT_INT32 for x in loaded) and all(map(fits_int32, own))
         shaped.append(
             Shaped(
@@ -132,8 +157,12 @@ def plan(group: Group, tensors: Sequence[torch.Tensor], numbers: Sequence[Sequen
         )
         steps = [step for strides in layout.strides for step in strides if step not in (0, 1)]
         shapes.append(tuple(tuple(x.shape) for x in given))
-        sizes.append((*layout.sizes[1:], *steps))
         numels.append(layout.numel)
+        arguments.leave_open(arguments.tensors, mine)
+        arguments.leave_open(arguments.sought, sought)
+        arguments.fixed += (*layout.sizes[1:], *steps)
+        arguments.leave_open(arguments.numbers, numbered)
+        arguments.fixed.append(layout.numel)
     return Plan(
         group,
         kernel.Structure(tuple(shaped), aligned),
@@ -142,8 +171,7 @@ def plan(group: Group, tensors: Sequence[torch.Tensor], numbers: Sequence[Sequen
             PROGRAMS_PER_PROCESSOR * _processors(tensors[0].device),
         ),
         shapes=tuple(shapes),
-        sizes=tuple(sizes),
-        numels=tuple(numels),
+        arguments=arguments,
     )
 
 

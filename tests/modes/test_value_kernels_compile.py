@@ -36,7 +36,7 @@ EIGHT_BIT = {"x": torch.zeros(9).to(torch.float8_e4m3fn), "y": torch.zeros(9).to
 def compiled(tensors, texts, capability):
     conditions = [condition(text, parse(text), tensors) for text in texts]
     (group,) = groups_of(conditions)
-    numbers = [each.numbers_of({"n": 5}) for each in conditions]
+    numbers = [number for each in conditions for number in each.numbers_of({"n": 5})]
     order = dict.fromkeys(name for each in conditions for name in each.tensors)
     made = plan(group, [tensors[name] for name in order], numbers)
     spec = kernel.compile_spec(made.structure)
