@@ -64,7 +64,7 @@ def choose_splits(tiles: int, topk: int, processors: int) -> Splits:
     """
     pairs = topk // LANES_PER_PAIR.value
     left = tiles % processors
-    wanted = max(1, min(processors // max(left, 1), pairs, MAX_SPLITS))
+    wanted = min(processors // left, pairs, MAX_SPLITS) if left else 1
     pairs_per_split = -(-pairs // wanted)
     if pairs - pairs_per_split < WORTH_A_MERGE:
         return Splits(tiles, 1, pairs)
