@@ -71,6 +71,11 @@ class Watched:
             [(name, self._positions.get(name)) for name in rule.resolved.names]
             for _, rule in self._rules
         ]
+        tensors = {argument.name for argument in declaration.arguments if argument.is_tensor}
+        self._is_settled = all(condition is None for condition, _ in self._rules) and all(
+            position is None or name in tensors for needs in self._needs for name, position in needs
+        )
+        """Whether a layout, which has no scalars, decides which rules apply."""
         self.axes = frozenset(declaration.axes).difference(self._positions)
         self._plans: dict[tuple[int, ...], _Plan] = {}
 
@@ -117,7 +122,7 @@ class Watched:
             return
         except (Unjudgeable, Incomputable) as error:
             raise self._refusal(active, error) from None
-        if notes is not None and plan.is_settled and not any(when for when, _ in self._rules):
+        if notes is not None and self._is_settled and plan.is_settled:
             notes[self] = _Ready(plan.tensors, numbers, judge, call)
 
     def _refusal(self, active: Sequence[int], error: Exception) -> ContractError:

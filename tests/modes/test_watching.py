@@ -16,7 +16,15 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 
 import contracts
-from contracts import ContractError, contiguous, contract, same_device, values, when
+from contracts import (
+    ContractError,
+    Violation,
+    contiguous,
+    contract,
+    same_device,
+    values,
+    when,
+)
 from contracts.contents.watch import Watch, watch
 
 HERE = Path(__file__).name
@@ -317,3 +325,46 @@ def test_what_another_thread_broke_in_a_known_layout_is_its_own() -> None:
     with contracts.mode("async"):
         gather(*given)
     assert len(raised_there) == 1
+
+
+def test_a_number_that_is_given_later_is_judged_by() -> None:
+    """It is no part of a layout: calls without it have left a rule out."""
+
+    @contract(
+        contiguous("a", "b", "c"),
+        same_device(),
+        *(f"{axis} > 0" for axis in ("n", "m", "k")),
+        values("a < limit", id="limit"),
+        when("strict", values("a < n")),
+        values("b >= 0"),
+    )
+    def call(
+        a: Int32[Tensor, "n m"],
+        b: Int32[Tensor, "n m"],
+        c: Float[Tensor, "m k"],
+        limit: int | None = None,
+        strict: bool = False,
+    ) -> None: ...
+
+    given = torch.full((2, 3), 5).int(), torch.zeros(2, 3).int(), torch.zeros(3, 4)
+    with contracts.mode("async"):
+        for _ in range(5):
+            call(*given)
+        contracts.synchronize()
+        for limit, strict, rules in [
+            (6, False, []),
+            (5, False, ["limit"]),
+            (4, True, ["limit", "whenstrict:a<n"]),
+            (None, True, ["whenstrict:a<n"]),
+            (None, False, []),
+        ]:
+            call(*given, limit=limit, strict=strict)
+            assert [violation.rule for violation in watched_now()] == rules
+
+
+def watched_now() -> tuple[Violation, ...]:
+    try:
+        contracts.synchronize()
+    except ContractError as error:
+        return error.violations
+    return ()

@@ -327,6 +327,7 @@ LARGE = (
         for s_q, h_q in product((1, 3, 8, 33, 64, 200), (64, 128))
     ),
     Case("one-pass", 150, 95, 64, 256, **EVERYTHING),
+    Case("whole-and-split", 200, 4096, 128, 2048, **EVERYTHING),
     Case("rows-65600", 65, 65_600, 128, 2048, **EVERYTHING),
     Case("rows-95", 300, 95, 128, 2048, **EVERYTHING),
     Case("logits-of-8-long", 65, 4096, 128, 2048, logit_size=8.0),
