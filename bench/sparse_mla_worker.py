@@ -3,8 +3,8 @@
     python bench/sparse_mla_worker.py CONTESTANT [FlashMLA library]
 
 Reads requests from standard input, one a line, and answers each with one line of JSON: a case's
-name prepares and checks that case, `time` measures the case prepared last. A kernel that dies takes
-this process with it and nothing else.
+name prepares and checks that case, `time` measures the case prepared last, `everything` checks all
+options at once. A kernel that dies takes this process with it and nothing else.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def host_time(call: Call, calls: int = 100) -> float:
 
 def main(name: str, library: str = "") -> None:
     contestant = flashmla(library) if name == "flashmla" else ours(name)
-    timer = None
+    timer = call = None
     for line in sys.stdin:
         request = line.strip()
         reply: Any
@@ -163,7 +163,7 @@ def main(name: str, library: str = "") -> None:
             assert timer is not None, "no case has been prepared"
             reply = timer.samples()
         else:
-            timer = None  # what the case before holds is let go before this one's is built
+            timer = call = None  # what they hold is let go before the next case is built
             call, checked = check(contestant, CASES[request])
             timer, reply = Timer(call), asdict(checked)
         print(json.dumps(reply), flush=True)

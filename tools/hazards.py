@@ -12,6 +12,9 @@ from typing import TypeAlias
 
 PLACE = re.compile(r"(between|and) (?:Read|Write) access at \S+ in (\S+):(\d+)")
 
+ACCESS = re.compile(r"=+ +(?:Error|Warning): |=+ +and ")
+SUMMARY = re.compile(r"RACECHECK SUMMARY: (\d+) hazard")
+
 HANDED_ON = ("shared.alpha", "handed_on")
 """In a line that stores or loads what one thread's arrival publishes for its whole partition."""
 
@@ -32,7 +35,7 @@ def hazards(log: str, folder: Path) -> Iterator[tuple[Line, Line]]:
             path = next(folder.rglob(name), None)
             lines[name] = [] if path is None else path.read_text().splitlines()
         known = lines[name]
-        text = known[int(number) - 1] if int(number) <= len(known) else ""
+        text = known[int(number) - 1] if 0 < int(number) <= len(known) else ""
         if kind == "between":
             first = name, text
         else:
@@ -51,9 +54,13 @@ def is_handed_on(pair: tuple[Line, Line]) -> bool:
 
 
 def kinds(log: str, folder: Path) -> Mapping[str, int]:
-    """How many pairs there are of each kind."""
+    """How many pairs there are of each kind; an access without a place is unexplained, as is a
+    report that the log's last line counts and the log does not hold."""
     counts = {"table": 0, "handed on": 0, "unexplained": 0}
     for pair in hazards(log, folder):
         kind = "table" if is_table(pair) else "handed on" if is_handed_on(pair) else "unexplained"
         counts[kind] += 1
+    counts["unexplained"] += len(ACCESS.findall(log)) - len(PLACE.findall(log))
+    if summary := SUMMARY.search(log):
+        counts["unexplained"] += abs(int(summary[1]) - log.count("Race reported"))
     return counts

@@ -98,4 +98,5 @@ class LoadedKernel:
 
 def is_watched(hook: Any) -> bool:
     """Whether a hook does anything: Triton has an empty chain of them there from the start."""
-    return hook is not None and bool(getattr(hook, "calls", True))
+    calls = getattr(hook, "calls", None)
+    return bool(calls) if isinstance(calls, list) else hook is not None

@@ -159,7 +159,7 @@ class KernelJudge:
         memory: dict[Any, Any] | None = None,
     ) -> None:
         if memory is not None:
-            aligned = not any(x.data_ptr() % kernel.ALIGNMENT for x in tensors)
+            aligned = tuple([x.data_ptr() % kernel.ALIGNMENT == 0 for x in tensors])
             plans = memory.get(aligned)
             if plans is not None:
                 self._launch(plans, tensors, numbers, call)

@@ -103,7 +103,12 @@ def groups_of(conditions: Sequence[Condition]) -> list[Group]:
         mine = tuple(conditions[position] for position in positions)
         tensors = tuple(tuple(map(names.index, each.tensors)) for each in mine)
         sought = tuple(
-            tuple(names.index(n) for n in each.tensors if UNIQUE.format(n) in operands(each))
+            tuple(
+                names.index(name)
+                for derived in operands(each)[len(each.tensors) :]
+                for name in each.tensors
+                if UNIQUE.format(name) == derived
+            )
             for each in mine
         )
         numbers = tuple(own[position] for position in positions)

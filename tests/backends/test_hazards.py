@@ -48,3 +48,18 @@ def test_a_file_that_is_not_there_explains_nothing(
     kinds: Callable[[str, Path], Mapping[str, int]],
 ) -> None:
     assert kinds(race("elsewhere.py:3", "elsewhere.py:4"), ROOT)["unexplained"] == 1
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "========= Error: Race reported between Write access at prefill_kernel+0x50\n",
+        race("gluon_score.py:0", WEIGHTS),
+        "equal to the reference\n========= RACECHECK SUMMARY: 1 hazard displayed (1 error)\n",
+    ],
+    ids=["no-place", "line-0", "not-in-the-log"],
+)
+def test_what_the_log_does_not_place_is_unexplained(
+    kinds: Callable[[str, Path], Mapping[str, int]], log: str
+) -> None:
+    assert kinds(log, ROOT)["unexplained"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -232,6 +232,35 @@ def test_calls_of_one_layout_may_begin_anywhere(observer: KernelObserver) -> Non
         ((_, [(_, offence)]),) = observer.collect()
         assert (offence.count, offence.index, offence.values) == (1, 7, (100 + start,))
     assert len(memory) == 2
+
+
+def test_each_tensors_alignment_counts_where_one_layout_needs_two_kernels() -> None:
+    """A kernel for aligned tensors would fault on a GPU: which it is depends on its own alone."""
+
+    class Launches(KernelObserver):
+        made: ClassVar[list[tuple[bool, bool]]] = []
+
+        def launch(self, plan: Any, index: int, given: Any, numbers: Any, call: Any) -> None:
+            own = {i for positions in plan.group.tensors for i in positions}
+            aligned = all(given[i].data_ptr() % 16 == 0 for i in own)
+            self.made.append((plan.structure.aligned, aligned))
+
+    buffers = {name: ints(4 + 64) for name in "abcd"}
+    texts = [*(f"a <= b + {i}" for i in range(7)), "c <= d"]
+    judge = Launches().judge_of(tuple(read(text, buffers) for text in texts))
+    memory: dict[Any, Any] = {}
+    for starts in [(1, 1, 0, 0), (1, 1, 0, 0), (0, 0, 1, 1), (0, 0, 0, 0), (0, 0, 1, 1)]:
+        pairs = zip(buffers.values(), starts, strict=True)
+        judge([x[start : start + 64] for x, start in pairs], [], Call(), memory)
+    assert len(Launches.made) == 10
+    assert all(claimed == actual for claimed, actual in Launches.made)
+
+
+def test_two_tensors_unique_in_one_rule_keep_their_own_masks(observer: KernelObserver) -> None:
+    tensors = {"a": torch.tensor([-1, -1, 6, 7]), "b": torch.tensor([1, 2, 3, 4])}
+    tensors = {name: x.int().to(DEVICE) for name, x in tensors.items()}
+    rule = read("a == a and (unique(b) or b > 90) and (unique(a) or a < 0)", tensors)
+    assert watched(observer, [rule], tensors, {}) == [None]
 
 
 def test_tensors_that_no_address_describes_are_refused(observer: KernelObserver) -> None:

@@ -14,8 +14,8 @@ warpgroups. Four partitions of four warps run side by side and pass blocks on in
 
 Programs are persistent: each takes work items `program_id, program_id + num_programs, ...`. The
 tiles of full rounds are one item each. Those left over, all of them with few queries, are split
-among the programs, lanes by lanes: each item then writes an unnormalised part, and `merge_kernel`
-adds a tile's parts up in order, so that the bits depend on sizes alone.
+among the programs, lanes by lanes, where that pays: each item then writes an unnormalised part, and
+`merge_kernel` adds a tile's parts up in order, so that the bits depend on sizes and the GPU alone.
 """
 
 from triton.experimental import gluon
