@@ -13,6 +13,8 @@ from typing import TypeAlias
 PLACE = re.compile(r"(between|and) (?:Read|Write) access at \S+ in (\S+):(\d+)")
 
 ACCESS = re.compile(r"=+ +(?:Error|Warning): |=+ +and ")
+"""The beginning of a line that reports an access, with a place or without."""
+
 SUMMARY = re.compile(r"RACECHECK SUMMARY: (\d+) hazard")
 
 HANDED_ON = ("shared.alpha", "handed_on")
