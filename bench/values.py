@@ -3,15 +3,17 @@
     python -m bench.values
 
 Needs a CUDA device. Host time is what a call costs the thread that makes it, checks of metadata
-included, with the function itself left out: what contents add is the difference to `static`. Device
-time is that of everything the call puts on the stream, from a trace.
+included, with the function itself left out: what contents add is the difference to `static`. The
+modes take turns. Device time is that of everything the call puts on the stream, from a trace; all
+traces come last, since a process that has traced once goes on paying for it at every launch.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -25,8 +27,13 @@ from bench.tables import print_table
 from contracts.contents.torch_observer import TorchObserver
 from contracts.contents.watch import watch
 
-CALLS = 300
+TURNS = 10
+CALLS = 50
+"""Of a turn."""
 TRACED = 20
+TORCH_ALONE = "async, torch alone"
+MODES = ("static", "async", "debug", TORCH_ALONE)
+HEAD = ("call", "host µs", "±", "device µs", "launches")
 SHAPES = {
     "s_q 4096, topk 2048": (4096, 2048),
     "s_q 1024, topk 512": (1024, 512),
@@ -63,16 +70,39 @@ def prepare(s_q: int, topk: int) -> Callable[[], object]:
     )
 
 
-def host_microseconds(call: Callable[[], object]) -> tuple[float, float]:
-    """Median and spread of single calls, one after another."""
-    torch.cuda.synchronize()
-    samples = []
-    for _ in range(CALLS):
-        begin = time.perf_counter()
-        call()
-        samples.append((time.perf_counter() - begin) * 1e6)
-    low, middle, high = statistics.quantiles(samples, n=4)
-    return middle, (high - low) / 2
+@contextmanager
+def mode(name: str) -> Iterator[None]:
+    """The mode that a row is called in. Torch alone: as if there were no Triton."""
+    if name != TORCH_ALONE:
+        with contracts.mode(name):
+            yield
+        return
+    contract = backends.sparse_mla_q8kv8_prefill_fwd.contract
+    kernels, ours = watch.observer("cuda"), contract.watched
+    watch.register("cuda", TorchObserver())
+    vars(contract).pop("watched")  # it keeps to the observer that it has found
+    try:
+        with contracts.mode("async"):
+            yield
+    finally:
+        watch.register("cuda", kernels)
+        vars(contract)["watched"] = ours
+
+
+def host_microseconds(call: Callable[[], object], modes: tuple[str, ...]) -> list[list[float]]:
+    """Quartiles of single calls in each mode."""
+    samples: dict[str, list[float]] = {name: [] for name in modes}
+    for _ in range(TURNS):
+        for name in modes:
+            with mode(name):
+                for _ in range(20):
+                    call()
+                torch.cuda.synchronize()
+                for _ in range(CALLS):
+                    begin = time.perf_counter()
+                    call()
+                    samples[name].append((time.perf_counter() - begin) * 1e6)
+    return [statistics.quantiles(samples[name], n=4) for name in modes]
 
 
 def device_microseconds(call: Callable[[], object]) -> tuple[float, float]:
@@ -94,34 +124,22 @@ def device_microseconds(call: Callable[[], object]) -> tuple[float, float]:
     return sum(times) / TRACED, len(times) / TRACED
 
 
-def row(name: str, call: Callable[[], object]) -> tuple[str, ...]:
-    for _ in range(20):
-        call()
-    host, spread = host_microseconds(call)
-    device, launches = device_microseconds(call)
-    return name, f"{host:.1f}", f"{spread:.1f}", f"{device:.1f}", f"{launches:.0f}"
-
-
 def main() -> None:
-    head = ("call", "host µs", "±", "device µs", "launches")
     if not torch.cuda.is_available():
         raise SystemExit("needs a CUDA device")
-    contract = backends.sparse_mla_q8kv8_prefill_fwd.contract
-    kernels = watch.observer("cuda")
-    for title, shape in SHAPES.items():
-        call = prepare(*shape)
+    calls = {title: prepare(*shape) for title, shape in SHAPES.items()}
+    host = {title: host_microseconds(call, MODES) for title, call in calls.items()}
+    for title, call in calls.items():
         rows = []
-        for mode in ("static", "async", "debug"):
-            with contracts.mode(mode):
-                rows.append(row(mode, call))
-        watch.register("cuda", TorchObserver())
-        vars(contract).pop("watched")  # it keeps to the observer that it has found
-        with contracts.mode("async"):
-            rows.append(row("async, torch alone", call))
-        watch.register("cuda", kernels)
-        vars(contract).pop("watched")
-        contracts.synchronize()
-        print_table(f"{title}, on {torch.cuda.get_device_name()}", head, rows)
+        for name, (low, middle, high) in zip(MODES, host[title], strict=True):
+            with mode(name):
+                device, launches = device_microseconds(call)
+            spread = (high - low) / 2
+            rows.append(
+                (name, f"{middle:.1f}", f"{spread:.1f}", f"{device:.1f}", f"{launches:.0f}")
+            )
+        print_table(f"{title}, on {torch.cuda.get_device_name()}", HEAD, rows)
+    contracts.synchronize()
 
 
 if __name__ == "__main__":
