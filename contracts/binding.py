@@ -7,6 +7,8 @@ optional ones, then containers, then unions; then sizes that are computed from o
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import TypeVar
 
 from . import expressions
 from .axes import Computed, Named, Variadic
@@ -24,11 +26,28 @@ from .spec import (
     tensor_specs,
 )
 
+R = TypeVar("R")
+
 OUTVOTED = 3
 """Tensors that agree on an axis against the first one: then the first is the one to blame."""
 
 
-@functools.lru_cache(maxsize=512)
+def _once(function: Callable[[Declaration], R]) -> Callable[[Declaration], R]:
+    """Computed once for a declaration, and kept with it: what a contract holds dies with it."""
+    name = f"_{function.__name__}"
+
+    @functools.wraps(function)
+    def computed(declaration: Declaration) -> R:
+        kept = vars(declaration)
+        if name not in kept:
+            kept[name] = function(declaration)
+        found: R = kept[name]
+        return found
+
+    return computed
+
+
+@_once
 def by_kind(declaration: Declaration) -> tuple[list[Argument], ...]:
     """Tensors that are always there, optional ones, containers, and whatever has a union."""
     plain, optional, containers, unions = [], [], [], []
@@ -78,7 +97,7 @@ def computed_names(tensor: TensorSpec) -> set[str]:
     )
 
 
-@functools.lru_cache(maxsize=512)
+@_once
 def broadcast_names(declaration: Declaration) -> set[str]:
     """Names that stand somewhere as `#name` or `*#name`."""
     return {
@@ -90,7 +109,7 @@ def broadcast_names(declaration: Declaration) -> set[str]:
     } - declaration.sizes
 
 
-@functools.lru_cache(maxsize=512)
+@_once
 def broadcast_variadics(declaration: Declaration) -> list[str]:
     """Names that stand somewhere as `*#name`."""
     return sorted(

@@ -13,11 +13,12 @@ import torch
 from . import describe, modes
 from .errors import ContractDefinitionError
 from .facts import check_notes
-from .interface import Contract, wrap
+from .interface import Contract
 from .model import Declaration, declare
 from .rules.about import About
 from .rules.base import Rule
 from .watched import check_contents
+from .wrapping import decorate
 
 C = TypeVar("C")
 M = TypeVar("M", bound=torch.nn.Module)
@@ -159,7 +160,7 @@ class _Decoration:
     def enforce(self, declaration: Declaration) -> Any:
         check_notes(declaration)
         check_contents(declaration)
-        return wrap(Contract(declaration, self.mode), declaration.function)
+        return decorate(Contract(declaration, self.mode), declaration.function)
 
 
 def _document(decorated: Any) -> None:

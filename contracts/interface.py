@@ -1,16 +1,18 @@
-"""What `function.contract` offers, and the wrapper that puts it in front of a function."""
+"""What `function.contract` offers."""
 
 from __future__ import annotations
 
 import functools
-import inspect
+import importlib
+import operator
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from . import describe, enforce, explain, modes, outputs, tracing
-from .compiler import Compiled, compile_passes, compile_sizes, compile_wrapper
+from . import describe, enforce, explain, modes, outputs, tracing, wrapping
+from .compiler import Compiled, compile_passes, compile_sizes
 from .errors import ContractError, Violation
 from .model import Declaration
 from .rules.base import Rule
@@ -18,17 +20,6 @@ from .watched import Watched
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_WRAPPER = """\
-if {thread}.mode is not {static}:
-    return {in_mode}({values}, {call})
-{check}
-return {function}({call})"""
-_STATIC_WRAPPER = """\
-{check}
-return {function}({call})"""
-_MODE_WRAPPER = """\
-return {in_mode}({values}, {call})"""
 
 
 class Contract:
@@ -75,6 +66,16 @@ class Contract:
     def watched(self) -> Watched:
         """The rules on contents, for the mode that judges them without waiting."""
         return Watched(self.declaration)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        function = self.declaration.function
+        place = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+        if _imported(*place) is not self:
+            raise pickle.PicklingError(f"the contract of {self.name} cannot be imported by name")
+        return _imported, place
+
+    def __deepcopy__(self, memory: dict[int, Any]) -> Contract:
+        return self
 
     def __repr__(self) -> str:
         lines = [f"Contract of {self.name}"]
@@ -153,8 +154,13 @@ class Contract:
         return dict(sizes)
 
     def guard(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The same contract in front of another function that takes the same arguments."""
-        return wrap(self, function)
+        """The same contract in front of another function that takes the same arguments.
+
+        Raises:
+            ContractDefinitionError: it takes others, or has another default for one of them.
+        """
+        guarded: Callable[P, R] = wrapping.guard(self, function)
+        return guarded
 
     def empty_outputs(self, *args: Any, **kwargs: Any) -> Any:
         """Uninitialised results of a right call, as the return annotation describes them."""
@@ -192,7 +198,10 @@ class Contract:
             return
         error = self._explained(values)
         if error is not None:
-            raise error from None
+            try:
+                raise error from None
+            finally:
+                del error  # its traceback holds this frame, and with it the call's tensors
 
     def at_run_time(self, values: Sequence[Any]) -> None:
         """Leave the rules on addresses to the graph that is being traced."""
@@ -207,36 +216,9 @@ class Contract:
         enforce.judge_result(self, values, result)
 
 
-def wrap(contract: Contract, function: Any) -> Any:
-    """The function behind its contract, with its own name, signature and kind."""
-    mode = contract.mode
-    if mode == modes.OFF or (mode is None and modes.DEFAULT == modes.OFF):
-        function.contract = contract
-        return function
-    templates = {None: _WRAPPER, modes.STATIC: _STATIC_WRAPPER}
-    wrapper = compile_wrapper(
-        contract.declaration,
-        templates.get(mode, _MODE_WRAPPER),
-        {
-            "function": function,
-            "refuse": contract.refuse,
-            "at_run_time": contract.at_run_time,
-            "in_mode": functools.partial(enforce.call_in_mode, contract, function),
-            "thread": modes.thread,
-            "static": modes.STATIC,
-        },
-    )
-    functools.update_wrapper(wrapper, function)
-    if inspect.iscoroutinefunction(function):
-        _mark_coroutine(wrapper)
-    wrapper.contract = contract  # type: ignore[attr-defined]
-    return wrapper
-
-
-def _mark_coroutine(wrapper: Any) -> None:
-    """The call is judged at once and the coroutine comes from the function itself."""
-    if hasattr(inspect, "markcoroutinefunction"):
-        inspect.markcoroutinefunction(wrapper)
-    else:  # Python 3.11, whose inspect looks at this flag alone; it changes nothing else
-        code = wrapper.__code__
-        wrapper.__code__ = code.replace(co_flags=code.co_flags | inspect.CO_COROUTINE)
+def _imported(module: str, name: str) -> Any:
+    """The contract of a function that can be imported; None where there is none."""
+    try:
+        return operator.attrgetter(name)(importlib.import_module(module)).contract
+    except (AttributeError, ImportError, ValueError):
+        return None

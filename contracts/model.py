@@ -221,6 +221,8 @@ def _receiver(
 def _reads_returns(function: Callable[..., Any]) -> bool:
     """A coroutine's or generator's annotation is not that of a value the call returns."""
     function = inspect.unwrap(function)
+    if not (inspect.isroutine(function) or isinstance(function, functools.partial)):
+        function = type(function).__call__
     return not (
         inspect.iscoroutinefunction(function)
         or inspect.isgeneratorfunction(function)

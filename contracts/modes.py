@@ -10,10 +10,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 STATIC, DEBUG, ASYNC, OFF = "static", "debug", "async", "off"
 MODES = (STATIC, DEBUG, ASYNC, OFF)
@@ -36,21 +39,27 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.mode = DEFAULT
+        self.blocks: tuple[str, ...] = ()
+        """The modes of the blocks that are open, the innermost last."""
 
 
 thread = _Thread()
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-@contextmanager
-def mode(name: str) -> Iterator[None]:
-    """Check calls of this thread in the named mode, inside a `with` block.
+
+class mode:
+    """Check calls of this thread in the named mode, inside a `with` block or a function.
 
     The mode belongs to the thread. asyncio tasks of one thread share it: a block that awaits
-    inside lends its mode to whatever runs meanwhile. A compiled graph is guarded on the mode, so
-    that switching recompiles what it changes and nothing else.
+    inside lends its mode to whatever runs meanwhile. Blocks may end in any order: the last one
+    that is still open decides. A compiled graph is guarded on the mode, so that switching
+    recompiles what it changes and nothing else.
 
     Raises:
         ValueError: there is no such mode.
+        TypeError: it decorates a coroutine function or generator, whose body runs after the call.
 
     Example:
         >>> import contracts
@@ -58,13 +67,45 @@ def mode(name: str) -> Iterator[None]:
         ...     contracts.current_mode()
         'debug'
     """
-    wanted = checked(name, "contracts.mode")
-    before = thread.mode
-    thread.mode = wanted
-    try:
-        yield
-    finally:
-        thread.mode = before
+
+    def __init__(self, name: str) -> None:
+        self.name = checked(name, "contracts.mode")
+
+    def __enter__(self) -> None:
+        thread.blocks = (*thread.blocks, self.name)
+        thread.mode = self.name
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        blocks = thread.blocks
+        for place in range(len(blocks) - 1, -1, -1):
+            if blocks[place] == self.name:
+                thread.blocks = blocks = blocks[:place] + blocks[place + 1 :]
+                break
+        thread.mode = blocks[-1] if blocks else DEFAULT
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        runs_later = (
+            inspect.iscoroutinefunction,
+            inspect.isgeneratorfunction,
+            inspect.isasyncgenfunction,
+        )
+        if any(test(function) for test in runs_later):
+            raise TypeError(
+                f"contracts.mode({self.name!r}) decorates {function.__qualname__}, whose body runs "
+                "after the call: use `with contracts.mode(...)` inside it"
+            )
+
+        @functools.wraps(function)
+        def in_mode(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return in_mode
 
 
 def current_mode() -> str:

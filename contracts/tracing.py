@@ -27,6 +27,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import torch
 from torch._library.effects import EffectType
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .errors import ContractError
 from .flat import Paths, flatten, unflatten
@@ -194,7 +195,7 @@ def concrete(x: Any) -> Any:
         return _hint(x)
     if not isinstance(x, FakeTensor) or x.is_nested or x.layout is not torch.strided:
         return x
-    with FakeTensorMode() as mode:
+    with _disable_current_modes(), FakeTensorMode() as mode:  # a trace would take it for its own
         sizes, strides = map(_hint, x.shape), map(_hint, x.stride())
         y = torch.empty_strided(tuple(sizes), tuple(strides), dtype=x.dtype, device="meta")
         return FakeTensor(mode, y, x.device).requires_grad_(x.requires_grad)

@@ -39,6 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("contracts.compiler", "contracts.explain", "contracts.facts"),
     ("contracts.watched",),
     ("contracts.enforce",),
+    ("contracts.wrapping",),
     ("contracts.interface",),
     ("contracts.decorator",),
     ("contracts",),

@@ -14,20 +14,22 @@ from typing import Any
 
 import torch
 
-from contracts import Contract, ContractDefinitionError, Rule, modes, no_grad
+from contracts import Contract, ContractDefinitionError, Rule, modes
 from contracts.compiler import compile_wrapper
 from contracts.enforce import call_in_mode
-from contracts.rules.tensor import NoGrad
+from contracts.model import Declaration
 
 from .errors import Reason
 from .inner import Inner, check_inner
-from .library import Gradient
+from .library import Gradient, mark_written
 from .narrowing import (
     axis_sources,
     compile_halves,
     compile_route,
     compile_trace_test,
+    may_need_gradients,
     narrow,
+    refusing_gradients,
 )
 from .registry import REFERENCE, Backend, check_arguments
 from .report import Answer, Report
@@ -45,8 +47,11 @@ return {unpack}({choose}(backend, {values}, {notes})(INNER))"""
 
 _WRITING = """\
 backend = {choose}(backend, {values}, {notes})
+given = GIVEN
 BUFFERS = {outputs}(OUTPUTS)
 backend(INNER)
+if given:
+    {mark_written}(BUFFERS)
 return BUFFERS"""
 
 assembled: dict[str, Assembly] = {}
@@ -69,8 +74,9 @@ class Assembly:
         self.contract: Contract = function.contract
         self.gradient = gradient
         # Without a gradient of its own, the library op would cut that of a reference that has one.
-        self.opaque = gradient is not None or self._refuses_gradients(())
-        self.selection = Selection(self.contract, self._through_library, reference, self.opaque)
+        self.opaque = gradient is not None or not may_need_gradients(self.contract.declaration)
+        hides = compile_trace_test(self._narrow((), False)) if self.opaque else None
+        self.selection = Selection(self.contract, self._through_library, reference, hides)
         self.inner = Inner(self.contract, reference, tuple(buffers), pack, gradient, self.selection)
         check_inner(self.contract, self.inner)
         name = self.contract.name.rpartition(".")[2]
@@ -184,12 +190,15 @@ class Assembly:
         declaration = self.contract.declaration
         objects: dict[str, Any] = {"choose": self.selection.choose}
         if self.inner.buffers:
-            objects["outputs"] = declaration.outputs
+            objects |= {"outputs": declaration.outputs, "mark_written": mark_written}
             sources, _ = axis_sources(declaration)
             taken = inspect.signature(declaration.outputs).parameters
             outputs = ", ".join(f"{name}={sources.get(name, name)}" for name in taken)
             body = _WRITING.replace("OUTPUTS", outputs)
             body = body.replace("BUFFERS", ", ".join(self.inner.buffers))
+            body = body.replace(
+                "GIVEN", " or ".join(f"{name} is not None" for name in self.inner.buffers)
+            )
         elif unpack is not None:
             objects["unpack"] = unpack
             body = _RETURNING
@@ -224,10 +233,7 @@ class Assembly:
         is_reference = name == REFERENCE
         if not isinstance(source, str):
             check_arguments(source, self.inner.names)
-        rules = list(rules)
-        if not (is_reference or self.gradient is not None or self._refuses_gradients(rules)):
-            rules.append(no_grad(hint="only the reference is differentiable"))
-        narrowed = narrow(self.contract.declaration, rules)
+        narrowed = self._narrow(rules, is_reference)
         lasting, recheck = compile_halves(narrowed, is_reference)
         self.selection.register(
             Backend(
@@ -254,9 +260,11 @@ class Assembly:
         op.registered = self.selection.backends
         op.backends = tuple(backend.name for backend in self.selection.backends)
 
-    def _refuses_gradients(self, rules: Sequence[Rule | str]) -> bool:
-        declared = self.contract.declaration.rules
-        return any(isinstance(rule, NoGrad) for rule in (*declared, *rules))
+    def _narrow(self, rules: Sequence[Rule | str], is_reference: bool) -> Declaration:
+        narrowed = narrow(self.contract.declaration, rules)
+        if is_reference or self.gradient is not None:
+            return narrowed
+        return refusing_gradients(narrowed)
 
     def _through_library(self, name: str, demanded: bool) -> Callable[..., Any]:
         library_op = self.library_op

@@ -59,6 +59,13 @@ def define(
     return library, overload
 
 
+def mark_written(*buffers: torch.Tensor) -> None:
+    """Tell autograd what a kernel wrote, as torch's own in-place operators do: a backward that
+    saved one of these has to refuse what it finds there."""
+    if not torch.compiler.is_dynamo_compiling():  # a graph knows it from the schema
+        torch.autograd.graph.increment_version(buffers)
+
+
 def _register_gradient(
     qualified: str, gradient: Gradient, overload: Any, library: torch.library.Library
 ) -> None:

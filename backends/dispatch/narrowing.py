@@ -16,14 +16,15 @@ from torch._C._functorch import peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
-from contracts import ContractDefinitionError, Rule, rule
+from contracts import ContractDefinitionError, Rule, no_grad, rule
 from contracts.axes import Named
 from contracts.compiler.body import Body
 from contracts.compiler.code import words
 from contracts.compiler.module import Module
 from contracts.model import Declaration
 from contracts.rules.memory import MemoryRule
-from contracts.spec import TensorSpec
+from contracts.rules.tensor import NoGrad
+from contracts.spec import TensorSpec, tensor_specs
 from contracts.tensors import PLAIN_TYPES
 
 REFUSED, DIRECT, LIBRARY = 0, 1, 2
@@ -61,6 +62,33 @@ def narrow(declaration: Declaration, rules: Iterable[Rule | str]) -> Declaration
             raise ContractDefinitionError(f"two rules have the id {found.id!r}")
         resolved[found.id] = found
     return replace(declaration, rules=tuple(resolved.values()))
+
+
+def may_need_gradients(declaration: Declaration) -> tuple[str, ...]:
+    """Arguments with tensors that could require a gradient, and that no rule forbids to."""
+    forbidden: set[str] = set()
+    for found in declaration.rules:
+        if isinstance(found, NoGrad):
+            forbidden.update(found.names)
+    return tuple(
+        argument.name
+        for argument in declaration.arguments
+        if argument.name not in forbidden
+        and any(
+            spec.dtypes is None or any(x.is_floating_point or x.is_complex for x in spec.dtypes)
+            for spec in tensor_specs(argument.spec)
+        )
+    )
+
+
+def refusing_gradients(narrowed: Declaration) -> Declaration:
+    """The same for a backend that computes no gradient. The contract's own rules do not count: in
+    mode `off` nothing has judged them."""
+    names = may_need_gradients(narrowed)
+    if not names:
+        return narrowed
+    hint = "only the reference is differentiable"
+    return replace(narrowed, rules=(*narrowed.rules, no_grad(*names, hint=hint).identified()))
 
 
 def tensor_arguments(declaration: Declaration) -> list[str]:

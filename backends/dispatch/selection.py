@@ -90,7 +90,7 @@ class Selection:
         contract: Contract,
         library: Callable[[str, bool], Inner],
         reference: Inner,
-        opaque_reference: bool,
+        hides_reference: Callable[..., int] | None,
     ) -> None:
         self.op = contract.name
         self.names = tuple(argument.name for argument in contract.declaration.arguments)
@@ -99,7 +99,8 @@ class Selection:
         self.device_position = self._device_position()
         self.backends: tuple[Backend, ...] = ()
         self.reference = reference
-        self.opaque_reference = opaque_reference
+        self.hides_reference = hides_reference
+        """Whether a graph may show a call of the reference as the library op; None for never."""
         self.tables: dict[Key, Table] = {}
         self.by_name: dict[str, Backend] = {}
         self.said: frozenset[Target] = frozenset()
@@ -182,7 +183,8 @@ class Selection:
                 if self.by_name[name].accepts_in_trace(*arguments):
                     chosen = name
                     break
-        if chosen == REFERENCE and not self.opaque_reference:
+        hides = self.hides_reference
+        if chosen == REFERENCE and (hides is None or not hides(*arguments)):
             return self.reference
         return self.library(chosen, backend is not None)
 

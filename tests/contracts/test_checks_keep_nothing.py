@@ -1,5 +1,6 @@
 """What a check remembers of a call never changes a verdict, and keeps no tensor alive."""
 
+import contextlib
 import gc
 import itertools
 import weakref
@@ -76,3 +77,36 @@ def test_more_kinds_than_are_remembered() -> None:
         assert f(*[x.to(dtype) for x in tensors(6)]) == 3
         with pytest.raises(ContractError):
             f(*[x.to(dtype) for x in tensors(3)], torch.zeros(3, dtype=torch.int32))
+
+
+def test_a_refused_call_is_freed_as_soon_as_its_error_is() -> None:
+    """Not when the cycle collector comes round, which knows nothing of a device's memory."""
+    gc.collect()
+    gc.disable()
+    try:
+        x = torch.zeros(3)
+        alive = weakref.ref(x)
+        with contextlib.suppress(ContractError):
+            f(x, x, x, torch.zeros(4))
+        del x
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("called", [True, False])
+def test_a_contract_dies_with_its_function(called: bool) -> None:
+    def declared() -> weakref.ref[Tensor]:
+        big = torch.ones(3)
+
+        @contract("n > 0")
+        def local(x: Row) -> Tensor:
+            return big
+
+        if called:
+            local(torch.zeros(2))
+        return weakref.ref(big)
+
+    kept = declared()
+    gc.collect()
+    assert kept() is None

@@ -1,6 +1,8 @@
 """`function.contract`: checks without the call, sizes without tensors, the same for others."""
 
+import copy
 import inspect
+import pickle
 
 import pytest
 import torch
@@ -76,6 +78,40 @@ def test_guard_puts_the_contract_before_another_function() -> None:
     assert guarded.contract is pack.contract
     with pytest.raises(ContractError, match="even"):
         guarded(*arguments(3))
+
+
+def swapped(image: Tensor, table: Tensor, groups: int = 2, causal: bool = False, text=None): ...
+def shorter(image: Tensor, table: Tensor): ...
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (swapped, "groups is 1 by default in the contract of .*, and 2 in swapped"),
+        (shorter, "shorter does not take the arguments of .*: too many positional arguments"),
+        (lambda image, table, *, groups=1: None, "does not take the arguments of"),
+    ],
+)
+def test_guard_refuses_a_function_that_takes_something_else(function, words: str) -> None:
+    with pytest.raises(ContractDefinitionError, match=words):
+        pack.contract.guard(function)
+
+
+def test_guard_passes_on_to_a_function_that_takes_anything() -> None:
+    guarded = pack.contract.guard(lambda *args, **kwargs: (len(args), sorted(kwargs)))
+    assert guarded(*arguments())[0] >= 2
+
+
+def test_a_contract_is_pickled_by_the_name_of_its_function() -> None:
+    assert pickle.loads(pickle.dumps(pack.contract)) is pack.contract
+    assert copy.deepcopy(pack.contract) is pack.contract
+
+    @contract
+    def local(x: Float32[Tensor, "n"]): ...
+
+    assert copy.deepcopy(local.contract) is local.contract
+    with pytest.raises(pickle.PicklingError, match="local.* cannot be imported"):
+        pickle.dumps(local.contract)
 
 
 def test_empty_outputs_follow_the_return_annotation() -> None:

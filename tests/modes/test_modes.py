@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -118,6 +120,74 @@ def test_blocks_nest_and_end_with_exceptions() -> None:
             raise KeyError
         assert contracts.current_mode() == "off"
     assert contracts.current_mode() == "static"
+
+
+def test_blocks_of_tasks_may_end_in_any_order() -> None:
+    def block(name: str) -> Iterator[None]:
+        with contracts.mode(name):
+            yield
+
+    first, second = block("off"), block("debug")
+    next(first)
+    next(second)
+    assert next(first, None) is None
+    assert contracts.current_mode() == "debug"
+    assert next(second, None) is None
+    assert contracts.current_mode() == "static"
+
+
+def test_one_block_may_be_entered_again() -> None:
+    off = contracts.mode("off")
+    with off, contracts.mode("debug"), off:
+        assert contracts.current_mode() == "off"
+    assert contracts.current_mode() == "static"
+
+
+def test_a_mode_decorates_a_function() -> None:
+    @contracts.mode("debug")
+    def inside() -> str:
+        """Says it."""
+        return contracts.current_mode()
+
+    assert (inside(), contracts.current_mode(), inside.__doc__) == ("debug", "static", "Says it.")
+
+
+async def coroutine() -> None: ...
+def generator() -> Iterator[int]:
+    yield 1
+
+
+async def async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, async_generator])
+def test_a_mode_does_not_decorate_what_runs_after_the_call(function: Any) -> None:
+    with pytest.raises(TypeError, match=f"{function.__name__}, whose body runs after the call"):
+        contracts.mode("debug")(function)
+
+
+def test_off_leaves_alone_what_can_carry_no_contract() -> None:
+    class Scale:
+        def by(self, x: Float32[Tensor, "n"]) -> Tensor:
+            return 2 * x
+
+    declared = contract("n > 3", mode="off")
+    method = declared(Scale().by)
+    assert method(GOOD).tolist() == [2, 2, 2]
+    guarded = method.contract.guard(torch.neg)
+    assert guarded(GOOD).tolist() == [-1, -1, -1]
+    assert guarded.contract is method.contract
+    assert not hasattr(torch.neg, "contract")
+
+
+def test_debug_does_not_judge_a_coroutine_as_the_result() -> None:
+    class Twice:
+        async def __call__(self, x: Float32[Tensor, "n"]) -> Float32[Tensor, "n"]:
+            return 2 * x
+
+    with contracts.mode("debug"):
+        assert asyncio.run(contract("n > 1")(Twice())(GOOD)).tolist() == [2, 2, 2]
 
 
 def test_an_unknown_mode_is_an_error() -> None:
