@@ -12,10 +12,13 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from . import describe, enforce, explain, modes, outputs, tracing, wrapping
+from .addresses import Addresses
 from .compiler import Compiled, compile_passes, compile_sizes
 from .errors import ContractError, Violation
+from .flat import Paths
 from .model import Declaration
 from .rules.base import Rule
+from .traceable import constant_of_trace
 from .watched import Watched
 
 P = ParamSpec("P")
@@ -196,8 +199,7 @@ class Contract:
         if torch.compiler.is_dynamo_compiling():
             tracing.refuse(self.handle, values, self.paths)
             return
-        error = self._explained(values)
-        if error is not None:
+        if (error := self._explained(values)) is not None:
             try:
                 raise error from None
             finally:
@@ -205,11 +207,28 @@ class Contract:
 
     def at_run_time(self, values: Sequence[Any]) -> None:
         """Leave the rules on addresses to the graph that is being traced."""
-        tracing.judge(self.handle, values, self.paths, modes.STATIC)
+        places, paths = self._read_at_run_time()
+        tracing.judge(self.handle, [values[place] for place in places], paths, modes.STATIC)
+
+    @constant_of_trace
+    def _read_at_run_time(self) -> tuple[tuple[int, ...], Paths]:
+        return self.addresses.places, self.addresses.paths
+
+    @functools.cached_property
+    def addresses(self) -> Addresses:
+        """What is left to a graph's run in `static`."""
+        return Addresses(self.declaration)
 
     def judge(self, values: Sequence[Any], mode: str) -> None:
-        """The whole verdict on a call given by position, in a mode: raises, or returns."""
-        enforce.judge(self, values, mode)
+        """The verdict when a graph runs, on what it was handed: raises, or returns. In `static`
+        that is what rules on addresses read, in other modes the call."""
+        if mode != modes.STATIC:
+            enforce.judge(self, values, mode)
+        elif (error := self.addresses.error(values)) is not None:
+            try:
+                raise error
+            finally:
+                del error
 
     def judge_result(self, values: Sequence[Any], result: Any) -> None:
         """The verdict on a result, given the call that made it: raises, or returns."""

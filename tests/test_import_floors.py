@@ -37,6 +37,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("contracts.model",),
     ("contracts.binding", "contracts.describe", "contracts.outputs"),
     ("contracts.compiler", "contracts.explain", "contracts.facts"),
+    ("contracts.addresses",),
     ("contracts.watched",),
     ("contracts.enforce",),
     ("contracts.wrapping",),
