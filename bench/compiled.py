@@ -1,6 +1,6 @@
 """What a contract costs once a graph is compiled: the same function with it and without it.
 
-    python -m bench.compiled            the table; about two minutes on two cores
+    python -m bench.compiled            the table
     python -m bench.compiled --quick    one backend, few rounds
 
 Every function works on small tensors on the CPU, where a call's fixed costs, guards among them, are
@@ -102,6 +102,7 @@ def subjects() -> list[Subject]:
 
 def measured(subject: Subject, backend: str, rounds: int) -> tuple[str, ...]:
     torch._dynamo.reset()
+    torch.compile(lambda x: -x, backend=backend)(torch.ones(2))  # the first pays for its start
     block = contracts.mode(subject.mode) if subject.mode != "static" else nullcontext()
     with block:
         compiled, seconds = {}, {}

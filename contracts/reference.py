@@ -52,6 +52,6 @@ def explain_command(function: Any, rule: str) -> str:
     function, at a prompt."""
     path = reference(function)
     if path is None:
-        name = getattr(function, "__name__", "function")
+        name = getattr(function, "__qualname__", "function").rpartition("<locals>.")[2]
         return f"print({name}.contract.describe())"
     return f"python -m contracts explain {shlex.quote(f'{path}/{rule}')}"

@@ -56,6 +56,16 @@ def test_a_function_that_no_import_reaches_explains_itself_at_a_prompt() -> None
     assert caught.value.explain == "print(inner.contract.describe())"
 
 
+def test_a_method_that_no_import_reaches_is_named_with_its_class() -> None:
+    class Layer(torch.nn.Module):
+        @contract
+        def forward(self, x: Float32[Tensor, "n"]) -> None: ...
+
+    with pytest.raises(ContractError) as caught:
+        Layer()(torch.zeros(2, 2))
+    assert caught.value.explain == "print(Layer.forward.contract.describe())"
+
+
 def test_what_a_shell_would_eat_is_quoted() -> None:
     assert explain_command(reference, "a>b").endswith("'contracts.reference:reference/a>b'")
 
