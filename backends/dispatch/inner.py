@@ -10,7 +10,15 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from contracts import Contract, ContractDefinitionError, explain, modes, outputs, tracing
+from contracts import (
+    Contract,
+    ContractDefinitionError,
+    explain,
+    modes,
+    outputs,
+    tensors,
+    tracing,
+)
 
 from . import library
 from .errors import NoBackendError
@@ -64,7 +72,19 @@ class Inner:
         if self.buffers:
             given = dict(zip(self.names, inner, strict=True))
             library.mark_written(*(given[name] for name in self.buffers))
+        elif self.contract.declaration.outputs is None:
+            self._check_strides(backend.name, result)
         return result
+
+    def _check_strides(self, name: str, result: Any) -> None:
+        """A graph is made with the strides that `fake` says, and reads memory by them."""
+        for x in tensors.each_tensor(result):
+            if not x.is_contiguous():
+                raise RuntimeError(
+                    f"{self.contract.name}: {name} returned strides {x.stride()} for the shape "
+                    f"{tuple(x.shape)}, and a graph was told that it is contiguous: return it so, "
+                    "or describe it by outputs= of the contract"
+                )
 
     def fake(self, *values: Any) -> Any:
         """The library op on fake tensors: results as the contract describes them."""

@@ -47,7 +47,7 @@ def at(offset: int, n: int = 8) -> Tensor:
     return torch.ones(n + offset)[offset:]
 
 
-@pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
+@pytest.mark.parametrize("compiler", ["eager", "aot_eager", "inductor"])
 def test_a_misaligned_address_is_passed_over_when_the_graph_runs(compiler: str) -> None:
     compiled = torch.compile(double, fullgraph=True, backend=compiler)
     assert compiled(at(0))[0] == 0
@@ -55,7 +55,7 @@ def test_a_misaligned_address_is_passed_over_when_the_graph_runs(compiler: str) 
     assert compiled(at(0))[0] == 0
 
 
-@pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
+@pytest.mark.parametrize("compiler", ["eager", "aot_eager", "inductor"])
 def test_a_misaligned_address_is_refused_where_the_backend_was_demanded(compiler: str) -> None:
     compiled = torch.compile(
         lambda x: double(x, backend="aligned"), fullgraph=True, backend=compiler
@@ -64,6 +64,42 @@ def test_a_misaligned_address_is_refused_where_the_backend_was_demanded(compiler
     with pytest.raises(NoBackendError, match="aligned: x starts 4 bytes past a 16-byte boundary"):
         compiled(at(1))
     assert compiled(at(0))[0] == 0
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_misaligned_address_in_an_exported_program(strict: bool) -> None:
+    class Calls(torch.nn.Module):
+        def __init__(self, backend: str | None) -> None:
+            super().__init__()
+            self.backend = backend
+
+        def forward(self, x: Tensor) -> Tensor:
+            return double(x, backend=self.backend)
+
+    free, demanding = (
+        torch.export.export(Calls(backend), (at(0),), strict=strict).module()
+        for backend in (None, "aligned")
+    )
+    assert (free(at(0))[0], free(at(1))[0], demanding(at(0))[0]) == (0, 2, 0)
+    with pytest.raises(NoBackendError, match="starts 4 bytes past a 16-byte boundary"):
+        demanding(at(1))
+
+
+def test_results_that_are_not_laid_out_as_a_graph_was_told_are_an_error() -> None:
+    Table = Float32[Tensor, "n m"]
+
+    @contract(no_grad(), name="turned")
+    def turned(x: Table) -> Float32[Tensor, "m n"]: ...
+
+    op = Op(turned, reference=turned_reference)
+    compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
+    assert compiled(torch.ones(1, 3)).shape == (3, 1)
+    with pytest.raises(RuntimeError, match=r"reference returned strides \(1, 3\) for the shape"):
+        compiled(torch.ones(2, 3))
+
+
+def turned_reference(x: Tensor) -> Tensor:
+    return torch.empty_like(x).t()
 
 
 def test_sizes_choose_while_tracing() -> None:
