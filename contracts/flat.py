@@ -2,6 +2,11 @@
 
 A graph holds no other objects. Of those it is told the type, by name, and the attributes that axes
 read (`{self.dim}`): a stand-in has both, so that it is judged as the object itself would be.
+
+A compiler may compute equal tensors once: two buffers of zeros arrive as one. Which arguments are
+one tensor is therefore said when the graph is made, and where more of them have become one since,
+each gets a copy of its own. Not so in an exported program, whose caller nothing keeps from passing
+one tensor twice.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import enum
 import importlib
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from types import SimpleNamespace
@@ -61,6 +67,12 @@ def type_of(name: str) -> type:
     return found
 
 
+@constant_of_trace
+def _is_exporting() -> bool:
+    """Asked of torch itself: some releases say yes to every trace."""
+    return torch.compiler.is_exporting()
+
+
 class StandIn:
     """Takes the place of an object: an instance of its type for `isinstance`, with the items of a
     container and the attributes that were read."""
@@ -80,6 +92,9 @@ class StandIn:
     def __len__(self) -> int:
         return len(self.__dict__["__items"])
 
+    def __getitem__(self, place: Any) -> Any:
+        return self.__dict__["__items"][place]
+
 
 def flatten(values: Sequence[Any], paths: Paths = ()) -> Flat:
     """A call given by position, in flat form. Traces."""
@@ -87,13 +102,20 @@ def flatten(values: Sequence[Any], paths: Paths = ()) -> Flat:
     ints: list[int | torch.SymInt] = []
     floats: list[float | torch.SymFloat] = []
     words: list[str] = []
+    new = "given" if _is_exporting() else "tensor"
 
     def add(value: Any) -> None:
         if value is None or isinstance(value, bool):
             words.append(f"={value}")
         elif isinstance(value, torch.Tensor):
+            for place in range(len(tensors)):
+                if tensors[place] is value:
+                    words.extend(("same", str(place)))
+                    return
             tensors.append(value)
-            words.append("tensor")
+            words.append(new)
+        elif isinstance(value, enum.Flag):  # several have no name, and none has none
+            words.extend(("flags", name_of(type(value)), str(value.value)))
         elif isinstance(value, enum.Enum):
             words.extend(("enum", name_of(type(value)), value.name))
         elif isinstance(value, int | torch.SymInt):
@@ -163,7 +185,12 @@ def unflatten(
     tensors: Sequence[Any], ints: Sequence[Any], floats: Sequence[Any], words: Sequence[str]
 ) -> list[Any]:
     """The call again, with stand-ins for what the graph could not hold."""
-    sources = {"tensor": iter(tensors), "int": iter(ints), "float": iter(floats)}
+    sources = {
+        "given": iter(tensors),
+        "tensor": iter(_parted(tensors)),
+        "int": iter(ints or ()),  # an empty list may arrive as None
+        "float": iter(floats or ()),
+    }
     rest = iter(words)
 
     def until_end() -> Iterator[Any]:
@@ -187,10 +214,14 @@ def unflatten(
                 plain = {"[": list, "(": tuple, "{": dict}[word]
                 items = entries() if word == "{" else plain(until_end())
                 return items if not name else _rebuilt(plain, type_of(name), items)
+            case "same":
+                return tensors[int(next(rest))]
             case "type":
                 return type_of(next(rest))
             case "enum":
                 return type_of(next(rest))[next(rest)]  # type: ignore[index]
+            case "flags":
+                return type_of(next(rest))(int(next(rest)))
             case "device":
                 return torch.device(next(rest))
             case "object":
@@ -198,6 +229,15 @@ def unflatten(
         return word[1:] if word.startswith("'") else getattr(torch, word.removeprefix("torch."))
 
     return [value(word) for word in rest]
+
+
+def _parted(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Tensors that were made apart, each in memory of its own."""
+    for place, x in enumerate(tensors):
+        if any(x is earlier for earlier in tensors[:place]):
+            storage = x.untyped_storage().clone()
+            x = x.new_empty(0).set_(storage, x.storage_offset(), x.shape, x.stride())
+        yield x
 
 
 def _rebuilt(plain: type, kind: type, items: Any) -> Any:
@@ -208,7 +248,8 @@ def _rebuilt(plain: type, kind: type, items: Any) -> Any:
     if plain is list:
         list.extend(made, items)
     else:
-        made.update(items)
+        base = OrderedDict if issubclass(kind, OrderedDict) else dict
+        base.update(made, items)  # a class may forbid to update what it has made
     return made
 
 

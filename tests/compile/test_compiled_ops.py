@@ -102,6 +102,21 @@ def test_the_callers_buffers_are_written_and_rules_on_them_act_when_the_graph_ru
         compiled(buffer, inside, given)
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_equal_buffers_of_a_training_graph_are_not_taken_for_one(backend: str) -> None:
+    """Its compiler makes both zeros once; the op, which writes them, gets two."""
+    weight = torch.ones(64, requires_grad=True)
+
+    def step(given: dict[str, Any]) -> tuple[Tensor, ...]:
+        results = attend(**given, max_logits=torch.zeros(3, 64), lse=torch.zeros(3, 64))
+        return (results[2].detach() * weight).sum(), *results
+
+    given = attend_inputs()
+    compiled = torch.compile(step, backend=backend, fullgraph=True)(given)
+    for result, wanted in zip(compiled, step(given), strict=True):
+        torch.testing.assert_close(result, wanted)
+
+
 @pytest.mark.parametrize("mode", ["debug", "async"])
 def test_contents_are_judged_in_graphs(mode: str) -> None:
     compiled = torch.compile(lambda **given: attend(**given)[0], backend="aot_eager")

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import pytest
@@ -20,6 +20,18 @@ Row = Float32[Tensor, "n"]
 class Layout(enum.Enum):
     ROWS = 1
     COLUMNS = 2
+
+
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Output(collections.OrderedDict[str, Any]):
+    """As libraries of models make them: filled when it is made, and never updated."""
+
+    def update(self, *_: Any, **more: Any) -> None:
+        raise TypeError
 
 
 class Pair(NamedTuple):
@@ -87,6 +99,10 @@ def example(annotation: Any) -> Callable[..., Any]:
         (Layout, Layout.ROWS, 1),
         (Literal["sum", "mean"], "mean", "median"),
         (Literal[Layout.ROWS], Layout.ROWS, Layout.COLUMNS),
+        (Access, Access.READ | Access.WRITE, 3),
+        (Access, Access(0), 0),
+        (Output, Output(a=torch.zeros(3)), {"a": 1}),
+        (Iterable[int], range(3), 3),
         (Pair, Pair(1, 2), (1, 2)),
         (Config, Config(), None),
         (slice, slice(1), 1),

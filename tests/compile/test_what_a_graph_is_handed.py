@@ -135,3 +135,54 @@ def test_an_export_may_be_the_first_call_of_a_process(strict: bool) -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr[-2000:]
+
+
+@contract(no_overlap("x", "y"))
+def both(x: Row, y: Row) -> Tensor:
+    return x + y
+
+
+MERGED = {
+    "zeros": lambda x: both(torch.zeros(8), torch.zeros(8)),
+    "clones": lambda x: both(x.clone(), x.clone()),
+    "sums": lambda x: both(x + 1, x + 1),
+    "a clone": lambda x: both(x, x.clone()),
+}
+
+
+@pytest.mark.parametrize("grad", [True, False], ids=["training", "inference"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("made", MERGED)
+def test_tensors_that_a_compiler_makes_one_of_are_two(made: str, backend: str, grad: bool) -> None:
+    torch._dynamo.reset()
+    weight = torch.ones(8, requires_grad=grad)
+
+    def call(x: Tensor) -> Tensor:
+        return MERGED[made](x) * weight
+
+    compiled = torch.compile(call, backend=backend, fullgraph=True)
+    assert torch.equal(compiled(torch.ones(8)), call(torch.ones(8)))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_tensor_given_twice_is_one(backend: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(both, backend=backend, fullgraph=True)
+    whole = torch.ones(12)
+    assert compiled(whole[:6], whole[6:]).tolist() == [2] * 6
+    for x, y in (whole, whole), (whole[:6], whole[:6]), (whole[:6], whole[3:9]):
+        with pytest.raises(ContractError, match="overlap"):
+            compiled(x, y)
+
+
+def test_an_exported_program_may_be_given_one_tensor_twice() -> None:
+    class Both(torch.nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return both(x, y)
+
+    for strict in (True, False):
+        given = torch.ones(8), torch.ones(8)
+        program = torch.export.export(Both(), given, strict=strict).module()
+        assert program(*given).tolist() == [2] * 8
+        with pytest.raises(ContractError, match="overlap"):
+            program(given[0], given[0])
