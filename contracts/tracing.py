@@ -1,4 +1,4 @@
-"""What a contract does inside a graph that torch.compile or torch.export traces.
+"""What a contract does inside a graph that torch.compile, torch.export or make_fx traces.
 
 The generated check traces as plain Python: its comparisons become the graph's guards, so that a
 right call costs nothing in the compiled code and a wrong one is traced anew. What cannot be traced

@@ -381,7 +381,6 @@ class Body(Code):
         self.anchor = sure[0]
         nested = self.read_shapes_ahead(tensors)
         with self.unless_known(tensors, nested):
-            self.line(f"{self.tracing()} = {self.tracing()} or {self.exporting()}")
             if self.unaddressed:
                 fake = self.isinstance(self.anchor, self.constant(FakeTensor, "FakeTensor"))
                 self.line(f"{self.unaddressed} = {self.tracing()} or {fake}")
