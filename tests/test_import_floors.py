@@ -28,6 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "contracts.reference",
         "contracts.tensors",
         "contracts.traceable",
+        "contracts.transforms",
     ),
     ("contracts.calls", "contracts.expressions", "contracts.flat", "contracts.kinds"),
     ("contracts.layouts", "contracts.tracing"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
 
 from .. import expressions
 from ..axes import ANY_SHAPE, Anonymous, Axis, Computed, Fixed, Named, Variadic
@@ -22,6 +24,7 @@ from ..binding import (
 from ..expressions import Binary
 from ..kinds import Kinds
 from ..rules.base import Rule
+from ..rules.expression import When
 from ..rules.tensor import NoGrad, dtype_test
 from ..spec import (
     AnySpec,
@@ -466,6 +469,21 @@ class Body(Code):
                 for rule in pointers:
                     rule.emit(self)
 
+    def tangents(self) -> None:
+        """What rules against gradients say of forward-mode AD: it shows in no kind and no layout,
+        and only where it is at work anything is asked."""
+        emitters: list[Callable[[], None]] = []
+        for rule in self.declaration.rules:
+            if isinstance(rule, NoGrad):
+                emitters.append(functools.partial(rule.emit_tangents, self))
+            elif isinstance(rule, When) and isinstance(rule.rule, NoGrad):
+                emitters.append(functools.partial(rule.emit_under, self, rule.rule.emit_tangents))
+        if emitters:
+            level = f"{self.constant(forward_ad, 'forward_ad')}._current_level"
+            with self.block(f"if {level} >= 0:"):
+                for emit in emitters:
+                    emit()
+
     def everything(self, needed: Sequence[str] = ()) -> None:
         """All tests; whoever reads axes afterwards says which are `needed`."""
         self.scalars()
@@ -477,6 +495,7 @@ class Body(Code):
         self.layout_rules()
         known.end()
         self.other_rules()
+        self.tangents()
         known.emit(needed)
 
     def function(self, name: str, parameters: Sequence[str]) -> str:
