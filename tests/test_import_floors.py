@@ -22,13 +22,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Lowest first.
 FLOORS: tuple[tuple[str, ...], ...] = (
+    ("contracts.traceable", "contracts.transforms"),
     (
         "contracts.errors",
         "contracts.modes",
         "contracts.reference",
         "contracts.tensors",
-        "contracts.traceable",
-        "contracts.transforms",
     ),
     ("contracts.calls", "contracts.expressions", "contracts.flat", "contracts.kinds"),
     ("contracts.layouts", "contracts.tracing"),

@@ -466,8 +466,10 @@ class Body(Code):
         pointers = [rule for rule in self.declaration.rules if rule.pointers]
         if pointers:
             with self.block(f"if not ({self.addressless()}):"):
+                self.conditions -= 1  # all that read an address stand here
                 for rule in pointers:
                     rule.emit(self)
+                self.conditions += 1
 
     def tangents(self) -> None:
         """What rules against gradients say of forward-mode AD: it shows in no kind and no layout,

@@ -49,6 +49,7 @@ class Code:
         self.contiguity: dict[str, str] = {}
         self.strided: set[str] = set()
         self.reaches: dict[str, str] = {}
+        self.begins: dict[str, str] = {}
         self.tests = 0  # that a call of known kinds runs
         self.read_shapes: dict[str, str] = {}  # shapes that were read ahead of their tests
         sure, optional, *_ = by_kind(declaration)
@@ -240,6 +241,16 @@ class Code:
         if not self.conditions:
             self.reaches[name] = reach
         return reach
+
+    def address(self, name: str) -> str:
+        """The local that holds a tensor's address: read once, where one place reads it for all."""
+        if name not in self.begins or self.conditions:
+            begin = self.local(f"{name}_begin")
+            self.line(f"{begin} = {self.name(name)}.data_ptr()")
+            if self.conditions:
+                return begin
+            self.begins[name] = begin
+        return self.begins[name]
 
     def known_strided(self, name: str) -> bool:
         return name in self.strided
