@@ -25,6 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("contracts.traceable", "contracts.transforms"),
     (
         "contracts.errors",
+        "contracts.identity",
         "contracts.modes",
         "contracts.reference",
         "contracts.tensors",
