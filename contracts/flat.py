@@ -1,12 +1,14 @@
 """A call as a graph can hold it: tensors, numbers, and words that say how they nest.
 
 A graph holds no other objects. Of those it is told the type, by name, and the attributes that axes
-read (`{self.dim}`): a stand-in has both, so that it is judged as the object itself would be.
+read (`{self.dim}`): a stand-in has both, so that it is judged as the object itself would be. No
+operator takes a distributed tensor: of one, a graph holds the metadata.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 import importlib
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .tensors import is_distributed
 from .traceable import constant_of_trace
 
 Paths = tuple[tuple[tuple[str, ...], ...], ...]
@@ -92,8 +95,11 @@ def flatten(values: Sequence[Any], paths: Paths = ()) -> Flat:
         if value is None or isinstance(value, bool):
             words.append(f"={value}")
         elif isinstance(value, torch.Tensor):
-            tensors.append(value)
-            words.append("tensor")
+            if is_distributed(type(value)):
+                distributed(value)
+            else:
+                tensors.append(value)
+                words.append("tensor")
         elif isinstance(value, enum.Enum):
             words.extend(("enum", name_of(type(value)), value.name))
         elif isinstance(value, int | torch.SymInt):
@@ -120,6 +126,11 @@ def flatten(values: Sequence[Any], paths: Paths = ()) -> Flat:
             entries(value)
         else:
             standing(value, ())
+
+    def distributed(value: torch.Tensor) -> None:
+        words.extend(("distributed", name_of(type(value)), str(value.dtype), str(value.device)))
+        add(value.requires_grad)
+        ints.extend((value.ndim, *value.shape, *value.stride()))
 
     def opening(value: Any, bracket: str) -> None:
         kind = type(value)
@@ -193,11 +204,39 @@ def unflatten(
                 return type_of(next(rest))[next(rest)]  # type: ignore[index]
             case "device":
                 return torch.device(next(rest))
+            case "distributed":
+                name, dtype, device = next(rest), next(rest), next(rest)
+                numbers = sources["int"]
+                wanted = value(next(rest))
+                rank = next(numbers)
+                sizes, strides = ([next(numbers) for _ in range(rank)] for _ in range(2))
+                return torch.Tensor._make_wrapper_subclass(
+                    _imitation(type_of(name)),
+                    sizes,
+                    strides=strides,
+                    dtype=getattr(torch, dtype.removeprefix("torch.")),
+                    device=torch.device(device),
+                    requires_grad=wanted,
+                )
             case "object":
                 return StandIn(type_of(next(rest)), value(next(rest)), _nested(entries()))
         return word[1:] if word.startswith("'") else getattr(torch, word.removeprefix("torch."))
 
     return [value(word) for word in rest]
+
+
+@functools.cache
+def _imitation(kind: type) -> type:
+    """A subclass for what looks like an instance and has no elements.
+
+    No operator can be given a tensor of which each process has a part: the metadata alone says what
+    is to be judged, and by its type it is refused where more is asked for.
+    """
+    return type(kind.__name__, (kind,), {"__torch_dispatch__": classmethod(_without_elements)})
+
+
+def _without_elements(kind: type, function: Any, *call: Any) -> Any:
+    raise NotImplementedError(f"{function} of an imitation of {kind.__name__}")
 
 
 def _rebuilt(plain: type, kind: type, items: Any) -> Any:

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn.parameter import is_lazy
 
+from .traceable import constant_of_trace
 from .transforms import beneath
 
 IMAGINED = (FakeTensor, FunctionalTensor)
@@ -37,6 +38,15 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).rpartition(".")[2]
 
 
+@constant_of_trace
+def is_distributed(kind: type) -> bool:
+    """Whether tensors of this type are wholes of which a process has a part, as DTensors are."""
+    return hasattr(kind, "to_local")
+
+
+_APART = "whose elements lie in other tensors"
+
+
 def misread(x: torch.Tensor) -> str | None:
     """Why a kernel that follows this tensor's pointer and strides would misread it, if it would."""
     if x.is_nested:
@@ -46,14 +56,14 @@ def misread(x: torch.Tensor) -> str | None:
         return f"sparse ({layout})" if x.layout in _SPARSE else f"laid out as {layout.lstrip('_')}"
     if x.is_quantized:
         return f"quantised ({dtype_name(x.dtype)})"
-    if torch.compiler.is_dynamo_compiling():
-        return None  # a graph takes wrappers apart and resolves lazy views before memory is read
     kind = type(x)
+    if torch.compiler.is_dynamo_compiling():  # a graph takes other wrappers apart and resolves
+        return _APART if is_distributed(kind) else None  # lazy views before memory is read
     if kind not in PLAIN_TYPES:
         if is_lazy(x):
             return "uninitialised"
         if hasattr(kind, "__tensor_flatten__"):  # it wraps tensors
-            return f"a {kind.__name__}, whose elements lie in other tensors"
+            return f"a {kind.__name__}, {_APART}"
         if not has_memory(x):
             return f"a {kind.__name__} without memory of its own"
     if x.dtype in COMPLEX and x.is_conj():

@@ -17,6 +17,7 @@ from ..tensors import (
     extent,
     has_memory,
     has_unit_stride,
+    is_distributed,
     misread,
     overlap,
     overlaps_itself,
@@ -51,7 +52,7 @@ class MemoryRule(TensorRule):
         if "lazy" in reason:
             conjugate = ".resolve_conj()" if x.is_conj() else ""
             fix = f"{label} = {label}{conjugate}{'.resolve_neg()' if x.is_neg() else ''}"
-        elif hasattr(x, "to_local"):  # a DTensor: its own shard is a tensor in memory
+        elif is_distributed(type(x)):  # its own part is a tensor in memory
             fix = f"{label} = {label}.to_local()"
         return self.violation(
             call,
