@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch._C import _len_torch_dispatch_stack
 
 from . import explain, modes, tracing
 from .contents.watch import watch
@@ -13,6 +14,7 @@ from .errors import ContractError
 from .flat import Paths
 from .model import Declaration
 from .tensors import describe
+from .traceable import is_traced
 from .watched import Watched
 
 
@@ -46,7 +48,7 @@ def call_in_mode(
     mode = contract.mode or modes.thread.mode
     if mode is modes.OFF:
         return function(*args, **kwargs)
-    if torch.compiler.is_dynamo_compiling():
+    if torch.compiler.is_dynamo_compiling() or (_len_torch_dispatch_stack() and is_traced()):
         return _call_in_graph(contract, mode, function, values, args, kwargs)
     judge(contract, values, mode)
     result = function(*args, **kwargs)

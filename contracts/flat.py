@@ -1,7 +1,8 @@
 """A call as a graph can hold it: tensors, numbers, and words that say how they nest.
 
 A graph holds no other objects. Of those it is told the type, by name, and the attributes that axes
-read (`{self.dim}`): a stand-in has both, so that it is judged as the object itself would be.
+read (`{self.dim}`): a stand-in has both, so that it is judged as the object itself would be. No
+operator takes a distributed tensor: of one, a graph holds the metadata.
 
 A compiler may compute equal tensors once: two buffers of zeros arrive as one. Which arguments are
 one tensor is therefore said when the graph is made, and where more of them have become one since,
@@ -12,6 +13,7 @@ one tensor twice.
 from __future__ import annotations
 
 import enum
+import functools
 import importlib
 import weakref
 from collections import OrderedDict
@@ -22,6 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .tensors import is_distributed
 from .traceable import constant_of_trace
 
 Paths = tuple[tuple[tuple[str, ...], ...], ...]
@@ -112,8 +115,11 @@ def flatten(values: Sequence[Any], paths: Paths = ()) -> Flat:
                 if tensors[place] is value:
                     words.extend(("same", str(place)))
                     return
-            tensors.append(value)
-            words.append(new)
+            if is_distributed(type(value)):
+                distributed(value)
+            else:
+                tensors.append(value)
+                words.append(new)
         elif isinstance(value, enum.Flag):  # several have no name, and none has none
             words.extend(("flags", name_of(type(value)), str(value.value)))
         elif isinstance(value, enum.Enum):
@@ -142,6 +148,11 @@ def flatten(values: Sequence[Any], paths: Paths = ()) -> Flat:
             entries(value)
         else:
             standing(value, ())
+
+    def distributed(value: torch.Tensor) -> None:
+        words.extend(("distributed", name_of(type(value)), str(value.dtype), str(value.device)))
+        add(value.requires_grad)
+        ints.extend((value.ndim, *value.shape, *value.stride()))
 
     def opening(value: Any, bracket: str) -> None:
         kind = type(value)
@@ -224,6 +235,20 @@ def unflatten(
                 return type_of(next(rest))(int(next(rest)))
             case "device":
                 return torch.device(next(rest))
+            case "distributed":
+                name, dtype, device = next(rest), next(rest), next(rest)
+                numbers = sources["int"]
+                wanted = value(next(rest))
+                rank = next(numbers)
+                sizes, strides = ([next(numbers) for _ in range(rank)] for _ in range(2))
+                return torch.Tensor._make_wrapper_subclass(
+                    _imitation(type_of(name)),
+                    sizes,
+                    strides=strides,
+                    dtype=getattr(torch, dtype.removeprefix("torch.")),
+                    device=torch.device(device),
+                    requires_grad=wanted,
+                )
             case "object":
                 return StandIn(type_of(next(rest)), value(next(rest)), _nested(entries()))
         return word[1:] if word.startswith("'") else getattr(torch, word.removeprefix("torch."))
@@ -238,6 +263,20 @@ def _parted(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
             storage = x.untyped_storage().clone()
             x = x.new_empty(0).set_(storage, x.storage_offset(), x.shape, x.stride())
         yield x
+
+
+@functools.cache
+def _imitation(kind: type) -> type:
+    """A subclass for what looks like an instance and has no elements.
+
+    No operator can be given a tensor of which each process has a part: the metadata alone says what
+    is to be judged, and by its type it is refused where more is asked for.
+    """
+    return type(kind.__name__, (kind,), {"__torch_dispatch__": classmethod(_without_elements)})
+
+
+def _without_elements(kind: type, function: Any, *call: Any) -> Any:
+    raise NotImplementedError(f"{function} of an imitation of {kind.__name__}")
 
 
 def _rebuilt(plain: type, kind: type, items: Any) -> Any:

@@ -8,6 +8,15 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.nn.parameter import is_lazy
+
+from .traceable import constant_of_trace
+from .transforms import beneath
+
+IMAGINED = (FakeTensor, FunctionalTensor)
+"""Types of tensors that a trace works with: rules on memory excuse what they cannot know of them,
+as of meta tensors."""
 
 PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
 """Types that no jagged tensor has; a strided nested tensor fails at `.shape` by itself."""
@@ -29,6 +38,15 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).rpartition(".")[2]
 
 
+@constant_of_trace
+def is_distributed(kind: type) -> bool:
+    """Whether tensors of this type are wholes of which a process has a part, as DTensors are."""
+    return hasattr(kind, "to_local")
+
+
+_APART = "whose elements lie in other tensors"
+
+
 def misread(x: torch.Tensor) -> str | None:
     """Why a kernel that follows this tensor's pointer and strides would misread it, if it would."""
     if x.is_nested:
@@ -38,11 +56,16 @@ def misread(x: torch.Tensor) -> str | None:
         return f"sparse ({layout})" if x.layout in _SPARSE else f"laid out as {layout.lstrip('_')}"
     if x.is_quantized:
         return f"quantised ({dtype_name(x.dtype)})"
-    if torch.compiler.is_dynamo_compiling():
-        return None  # a graph takes wrappers apart and resolves lazy views before memory is read
     kind = type(x)
-    if kind not in PLAIN_TYPES and hasattr(kind, "__tensor_flatten__"):  # it wraps tensors
-        return f"a {kind.__name__}, whose elements lie in other tensors"
+    if torch.compiler.is_dynamo_compiling():  # a graph takes other wrappers apart and resolves
+        return _APART if is_distributed(kind) else None  # lazy views before memory is read
+    if kind not in PLAIN_TYPES:
+        if is_lazy(x):
+            return "uninitialised"
+        if hasattr(kind, "__tensor_flatten__"):  # it wraps tensors
+            return f"a {kind.__name__}, {_APART}"
+        if not has_memory(x):
+            return f"a {kind.__name__} without memory of its own"
     if x.dtype in COMPLEX and x.is_conj():
         return "a lazy conjugate view"
     if x.is_neg():
@@ -67,14 +90,47 @@ def steps_by_one(x: torch.Tensor, dim: int) -> bool:
     return -x.ndim <= dim < x.ndim and (x.shape[dim] == 1 or x.stride()[dim] == 1)
 
 
-def has_pointer(x: torch.Tensor) -> bool:
-    """Fake and meta tensors have no memory: rules on pointers excuse them."""
-    if isinstance(x, FakeTensor):  # which warns when it is asked
-        return False
-    try:  # a view of one has an address all the same: its offset, counted from zero
-        return x.data_ptr() != x.storage_offset() * x.itemsize
+HIGH = 40
+"""An address with a bit from here up is one: below it lie 1 TiB, more than an offset reaches."""
+
+
+def has_memory(x: torch.Tensor) -> bool:
+    """Whether the tensor's address leads to its elements, where it has any and an address: not if
+    its storage was freed, if it is a zero tensor of autograd, or a wrapper."""
+    if isinstance(x, IMAGINED) or x.is_meta or not x.numel():
+        return True
+    with torch._C.DisableTorchFunctionSubclass():
+        try:  # a view of nothing has an address all the same: its offset, counted from zero
+            return x.data_ptr() != x.storage_offset() * x.itemsize
+        except RuntimeError:
+            return True
+
+
+def without_memory(x: torch.Tensor) -> str | None:
+    """Why there is nothing behind a tensor's address, if there is nothing."""
+    memory = beneath(x)
+    if memory is None or has_memory(memory):
+        return None
+    return "a zero tensor without memory" if memory._is_zerotensor() else "freed memory"
+
+
+def address(x: torch.Tensor) -> int | None:
+    """The address of a tensor's first element; None where none can be known or it has none: of
+    fake, meta and empty tensors, and inside vmap."""
+    if type(x) in PLAIN_TYPES and (begin := _address(x)) >> HIGH:
+        return begin
+    memory = beneath(x)
+    if memory is None or isinstance(memory, IMAGINED) or memory.is_meta or not memory.numel():
+        return None
+    return _address(memory) or None if has_memory(memory) else None
+
+
+def _address(x: torch.Tensor) -> int:
+    """What a tensor says of its address; 0 where it has none to tell."""
+    try:
+        return x.data_ptr()
     except RuntimeError:
-        return False
+        return 0
 
 
 def span(x: torch.Tensor) -> int:
@@ -92,10 +148,8 @@ def span(x: torch.Tensor) -> int:
 
 def extent(x: torch.Tensor) -> tuple[int, int] | None:
     """The addresses from the tensor's first byte to past its last; None where it has none."""
-    if not has_pointer(x) or not (size := span(x)):
-        return None
-    begin = x.data_ptr()
-    return begin, begin + size
+    begin = address(x)
+    return None if begin is None else (begin, begin + span(x))
 
 
 def overlap(x: tuple[int, int] | None, y: tuple[int, int] | None) -> bool:
@@ -145,6 +199,8 @@ def describe(value: Any) -> str:
     prefix = "" if kind in ("Tensor", "Parameter", "FakeTensor") else f"{kind} "
     if value.is_nested:
         return f"{prefix}{dtype_name(value.dtype)} nested {value.device}"
+    if is_lazy(value):
+        return f"{prefix}{dtype_name(value.dtype)} uninitialised {value.device}"
     text = f"{prefix}{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}] {value.device}"
     if reason := misread(value):
         return f"{text} {reason}"

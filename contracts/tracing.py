@@ -1,4 +1,4 @@
-"""What a contract does inside a graph that torch.compile or torch.export traces.
+"""What a contract does inside a graph that torch.compile, torch.export or make_fx traces.
 
 The generated check traces as plain Python: its comparisons become the graph's guards, so that a
 right call costs nothing in the compiled code and a wrong one is traced anew. What cannot be traced
@@ -19,9 +19,10 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
@@ -31,6 +32,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .errors import ContractError
 from .flat import Paths, flatten, unflatten
+from .identity import identify
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,12 +41,13 @@ R = TypeVar("R")
 class Judge(Protocol):
     """What a graph needs of a contract: verdicts on a call given by position."""
 
+    declaration: Any
+    mode: str | None
+
     def error(self, values: Sequence[Any]) -> ContractError | None: ...
     def judge(self, values: Sequence[Any], mode: str) -> None: ...
     def judge_result(self, values: Sequence[Any], result: Any) -> None: ...
 
-
-_judges: weakref.WeakValueDictionary[str, Judge] = weakref.WeakValueDictionary()
 
 _library = torch.library.Library("tensor_contracts", "DEF")
 _FLAT_CALL = "(Tensor[] tensors, SymInt[] ints, float[] floats, str[] nesting, str contract"
@@ -53,27 +56,60 @@ for _name, _more in (("refuse", ""), ("judge", ", str mode"), ("judge_result", "
     _library._register_effectful_op(f"tensor_contracts::{_name}", EffectType.ORDERED)
 
 
-def handle_of(judge: Judge, name: str) -> str:
-    """A name by which a graph can mean a contract: `name`, numbered where several share it.
+_equals: dict[str, weakref.WeakSet[Judge]] = {}
+"""By handle, all contracts that demand the same: each can answer for the others."""
+_alone: weakref.WeakValueDictionary[str, Judge] = weakref.WeakValueDictionary()
+"""By handle, those of which nobody can say that another demands the same."""
+_declared: Counter[str] = Counter()
+_lock = threading.Lock()
 
-    It is the same in the next process that declares the same contracts, so that a graph which was
-    saved still finds them.
+
+def handle_of(judge: Judge, name: str) -> str:
+    """A name by which a graph can mean a contract: `name`, and a digest of what is demanded.
+
+    A graph may outlive its contract, and be saved: so a handle never comes to mean a contract that
+    demands something else, and the next process that declares the same contract finds it. Where the
+    digest may not tell two apart, in the order of their declaration they are numbered.
     """
-    names = (name if number == 1 else f"{name}#{number}" for number in count(1))
-    handle = next(free for free in names if free not in _judges)
-    _judges[handle] = judge
+    identity = identify(judge.declaration, judge.mode)
+    handle = f"{name}@{identity.digest}"
+    with _lock:
+        if identity.certain:
+            _equals.setdefault(handle, weakref.WeakSet()).add(judge)
+            return handle
+        _declared[handle] += 1
+        if _declared[handle] > 1:
+            handle = f"{handle}#{_declared[handle]}"
+        _alone[handle] = judge
     return handle
 
 
 def judge_of(handle: str) -> Judge:
-    judge = _judges.get(handle)
-    if judge is None:
-        module = handle.partition(":")[0]
-        raise RuntimeError(
-            f"this graph was traced with the contract {handle!r}, which nothing in this process "
-            f"declares: import {module} before running it"
+    """A living contract that the handle means."""
+    with _lock:
+        found = next(iter(_equals.get(handle, ())), None)
+    found = found or _alone.get(handle)
+    if found is None:
+        raise _unknown(handle)
+    return found
+
+
+def _unknown(handle: str) -> RuntimeError:
+    with _lock:
+        others = [*(known for known, equals in _equals.items() if equals), *_alone]
+    name = handle.partition("@")[0]
+    module, _, path = name.partition(":")
+    outer, local, _ = path.partition(".<locals>")
+    if any(other.partition("@")[0] == name for other in others):
+        what = "is declared otherwise in this process: trace anew what was compiled or exported"
+    elif local:
+        what = (
+            f"nothing in this process declares, or nothing holds any more: call {module}.{outer}, "
+            "which declares it, and keep what that makes for as long as the graph runs"
         )
-    return judge
+    else:
+        what = f"nothing in this process declares: import {module} before running it"
+    return RuntimeError(f"this graph was traced with the contract {name!r}, which {what}")
 
 
 def untraced(function: Callable[P, R]) -> Callable[P, R]:

@@ -22,12 +22,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Lowest first.
 FLOORS: tuple[tuple[str, ...], ...] = (
+    ("contracts.traceable", "contracts.transforms"),
     (
         "contracts.errors",
+        "contracts.identity",
         "contracts.modes",
         "contracts.reference",
         "contracts.tensors",
-        "contracts.traceable",
     ),
     ("contracts.calls", "contracts.expressions", "contracts.flat", "contracts.kinds"),
     ("contracts.layouts", "contracts.tracing"),

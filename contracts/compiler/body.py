@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
 
 from .. import expressions
 from ..axes import ANY_SHAPE, Anonymous, Axis, Computed, Fixed, Named, Variadic
@@ -22,6 +24,7 @@ from ..binding import (
 from ..expressions import Binary
 from ..kinds import Kinds
 from ..rules.base import Rule
+from ..rules.expression import When
 from ..rules.tensor import NoGrad, dtype_test
 from ..spec import (
     AnySpec,
@@ -381,7 +384,6 @@ class Body(Code):
         self.anchor = sure[0]
         nested = self.read_shapes_ahead(tensors)
         with self.unless_known(tensors, nested):
-            self.line(f"{self.tracing()} = {self.tracing()} or {self.exporting()}")
             if self.unaddressed:
                 fake = self.isinstance(self.anchor, self.constant(FakeTensor, "FakeTensor"))
                 self.line(f"{self.unaddressed} = {self.tracing()} or {fake}")
@@ -464,8 +466,25 @@ class Body(Code):
         pointers = [rule for rule in self.declaration.rules if rule.pointers]
         if pointers:
             with self.block(f"if not ({self.addressless()}):"):
+                self.conditions -= 1  # all that read an address stand here
                 for rule in pointers:
                     rule.emit(self)
+                self.conditions += 1
+
+    def tangents(self) -> None:
+        """What rules against gradients say of forward-mode AD: it shows in no kind and no layout,
+        and only where it is at work anything is asked."""
+        emitters: list[Callable[[], None]] = []
+        for rule in self.declaration.rules:
+            if isinstance(rule, NoGrad):
+                emitters.append(functools.partial(rule.emit_tangents, self))
+            elif isinstance(rule, When) and isinstance(rule.rule, NoGrad):
+                emitters.append(functools.partial(rule.emit_under, self, rule.rule.emit_tangents))
+        if emitters:
+            level = f"{self.constant(forward_ad, 'forward_ad')}._current_level"
+            with self.block(f"if {level} >= 0:"):
+                for emit in emitters:
+                    emit()
 
     def everything(self, needed: Sequence[str] = ()) -> None:
         """All tests; whoever reads axes afterwards says which are `needed`."""
@@ -478,6 +497,7 @@ class Body(Code):
         self.layout_rules()
         known.end()
         self.other_rules()
+        self.tangents()
         known.emit(needed)
 
     def function(self, name: str, parameters: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._C import _len_torch_dispatch_stack
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..axes import Axis, Fixed, Named
@@ -20,6 +21,7 @@ from ..spec import (
     tensor_specs,
 )
 from ..tensors import COMPLEX, PLAIN_TYPES, each_tensor, is_strided
+from ..traceable import is_traced
 from .module import Module
 
 CACHED = 3  # with fewer tensors the tests of kinds are as cheap as the cache
@@ -47,6 +49,7 @@ class Code:
         self.contiguity: dict[str, str] = {}
         self.strided: set[str] = set()
         self.reaches: dict[str, str] = {}
+        self.begins: dict[str, str] = {}
         self.tests = 0  # that a call of known kinds runs
         self.read_shapes: dict[str, str] = {}  # shapes that were read ahead of their tests
         sure, optional, *_ = by_kind(declaration)
@@ -61,6 +64,9 @@ class Code:
         """The locals that are the same in all calls of a layout."""
         self.conditions = 0
         self.traced = ""
+        self.any_mode = ""
+        """The local that says whether Dynamo traces or a dispatch mode is active: without either,
+        nothing traces."""
         self.unaddressed = ""
         self.strided_by_rule = {
             name
@@ -98,18 +104,23 @@ class Code:
         return self.variables[name]
 
     def tracing(self) -> str:
-        """The local that says whether a graph is being traced, by Dynamo or for export without
-        it: addresses and lazy views do not trace."""
+        """The local that says whether a graph is being traced, by Dynamo or without it: addresses
+        and lazy views do not trace."""
         if not self.traced:
             self.traced = self.local("tracing")
-            compiling = self.constant(torch.compiler.is_dynamo_compiling, "is_dynamo_compiling")
-            known = f"{compiling}()" if self.cached else f"{compiling}() or {self.exporting()}"
-            self.lines.insert(0, f"{'    ' * 2}{self.traced} = {known}")
+            dynamo = self.constant(torch.compiler.is_dynamo_compiling, "is_dynamo_compiling")
+            modes = self.constant(_len_torch_dispatch_stack, "dispatch_modes")
+            others = self.constant(is_traced, "is_traced")
+            if self.cached:  # which has to know of any mode
+                self.any_mode = self.local("any_mode")
+                lines = [
+                    f"{self.any_mode} = {dynamo}() or {modes}()",
+                    f"{self.traced} = {self.any_mode} and ({dynamo}() or {others}())",
+                ]
+            else:
+                lines = [f"{self.traced} = {dynamo}() or {modes}() and {others}()"]
+            self.lines[:0] = ["    " * 2 + line for line in lines]
         return self.traced
-
-    def exporting(self) -> str:
-        """Whether an export without Dynamo is tracing, whose tensors no cache of kinds knows."""
-        return f"{self.constant(torch.compiler.is_exporting, 'is_exporting')}()"
 
     def addressless(self) -> str:
         """Whether the tensors have no addresses: in a traced graph, and where they are fake.
@@ -230,6 +241,16 @@ class Code:
         if not self.conditions:
             self.reaches[name] = reach
         return reach
+
+    def address(self, name: str) -> str:
+        """The local that holds a tensor's address: read once, where one place reads it for all."""
+        if name not in self.begins or self.conditions:
+            begin = self.local(f"{name}_begin")
+            self.line(f"{begin} = {self.name(name)}.data_ptr()")
+            if self.conditions:
+                return begin
+            self.begins[name] = begin
+        return self.begins[name]
 
     def known_strided(self, name: str) -> bool:
         return name in self.strided

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch._C import _len_torch_dispatch_stack
 
 from ..axes import ANY_SHAPE
 from ..binding import by_kind
@@ -74,7 +73,6 @@ class Remembering:
             carried=len(scalars) + len(kept) + 1,
         )
         layouts = body.constant(cache, "layouts")
-        modes = body.constant(_len_torch_dispatch_stack, "dispatch_modes")
         plain = body.constant(PLAIN_TYPES, "PLAIN_TYPES")
         met = body.constant(cache.met, "met")
         usual, same = body.local("usual"), body.local("same")
@@ -94,10 +92,9 @@ class Remembering:
         unpacked = ", ".join([same, *known.values(), *kept, body.notes])
         learnt = ", ".join([f"({tensors})", sizes, *scalars, *kept])
         worth = f"{usual} and not {body.unaddressed}" if body.unaddressed else usual
-        mode = f"not {body.tracing()} and not {modes}()"
         pad = "    " * body.depth
         body.lines[self.first : self.last] = [
-            f"{pad}{usual} = {mode} and {body.builtin('type')}({anchor}) in {plain}",
+            f"{pad}{usual} = not {body.any_mode} and {body.builtin('type')}({anchor}) in {plain}",
             f"{pad}if {usual}:",
             f"{pad}    {unpacked} = {layouts}.known.get({shape}, {layouts}.unknown)",
             f"{pad}if not ({' and '.join(alike)}):",

@@ -12,7 +12,8 @@ import torch
 from .. import expressions
 from ..errors import ContractDefinitionError, Violation
 from ..expressions import Incomputable, Node, Unbound
-from ..tensors import has_pointer, misread
+from ..tensors import address, misread
+from ..transforms import beneath
 from .base import Call, Code, Names, Rule, format_fix
 
 
@@ -87,11 +88,16 @@ class Expression(Rule):
         env = call.env
         if any(env.get(name) is None for name in self.optional) or mistyped(call, self.names):
             return
-        if self.pointers and not all(
-            isinstance(x := env.get(name), torch.Tensor) and (has_pointer(x) or misread(x))
-            for name in expressions.tensor_names(self.node)
-        ):
-            return
+        if self.pointers:
+            for name in expressions.tensor_names(self.node):
+                x = env.get(name)
+                if not isinstance(x, torch.Tensor):
+                    return
+                if misread(x) is None:
+                    memory = beneath(x)
+                    if memory is None or address(x) is None:
+                        return
+                    env = {**env, name: memory}
         try:
             if expressions.evaluate(self.node, env):
                 return

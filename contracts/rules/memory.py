@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from .. import expressions
 from ..errors import ContractDefinitionError, Violation
 from ..tensors import (
+    HIGH,
+    address,
     each_tensor,
     extent,
-    has_pointer,
+    has_memory,
     has_unit_stride,
+    is_distributed,
     misread,
     overlap,
     overlaps_itself,
     span,
     steps_by_one,
+    without_memory,
 )
 from .base import Call, Code, Names, Rule
 from .tensor import TensorRule
@@ -27,7 +31,8 @@ from .tensor import TensorRule
 
 class MemoryRule(TensorRule):
     """A rule on how a tensor lies in memory. It refuses tensors that pointer and strides do not
-    describe: sparse, nested, quantised, and lazy negative or conjugate views."""
+    describe: sparse, nested, quantised, wrappers, and lazy negative or conjugate views. A rule on
+    addresses refuses also what has none: a freed storage, say."""
 
     def emit_kinds(self, code: Code, names: list[str]) -> set[str]:
         """Whether pointer and strides tell the truth is a matter of kind; the rest is not."""
@@ -39,13 +44,15 @@ class MemoryRule(TensorRule):
 
     def misreads(self, call: Call, label: str, x: torch.Tensor) -> Violation | None:
         reason = call.misread(x)
+        if reason is None and self.pointers:
+            reason = without_memory(x)
         if reason is None:
             return None
         fix = None
         if "lazy" in reason:
             conjugate = ".resolve_conj()" if x.is_conj() else ""
             fix = f"{label} = {label}{conjugate}{'.resolve_neg()' if x.is_neg() else ''}"
-        elif hasattr(x, "to_local"):  # a DTensor: its own shard is a tensor in memory
+        elif is_distributed(type(x)):  # its own part is a tensor in memory
             fix = f"{label} = {label}.to_local()"
         return self.violation(
             call,
@@ -143,25 +150,27 @@ class Aligned(MemoryRule):
         return (str(self.alignment),)
 
     def emit(self, code: Code) -> None:
-        sure = []  # of several addresses, one has a low bit wherever their union has it
+        sure: list[tuple[str, str]] = []
         for name in self.names:
             with code.each(name) as x:
                 code.require_strided(name, x)
+                begin = address_in(code, name, x)
                 if code.conditional(name) or code.container(name):
-                    code.require(f"{x}.data_ptr() % {self.alignment} == 0")
+                    code.require(f"{begin} % {self.alignment} == 0")
+                    require_memory(code, (x, begin))
                 else:
-                    sure.append(f"{x}.data_ptr()")
-        if sure:
-            union = " | ".join(sure)
+                    sure.append((x, begin))
+        if sure:  # of several addresses, one has a low bit wherever their union has it
+            union = " | ".join(begin for _, begin in sure)
             union = f"({union})" if len(sure) > 1 else union
             code.require(f"{union} % {self.alignment} == 0")
+            require_memory(code, *sure)
 
     def judge(self, call: Call) -> Iterator[Violation]:
         for label, x in self.named(call):
             if fault := self.misreads(call, label, x):
                 yield fault
-            elif has_pointer(x) and x.data_ptr() % self.alignment:
-                past = x.data_ptr() % self.alignment
+            elif past := (address(x) or 0) % self.alignment:
                 yield self.violation(
                     call,
                     f"{label} starts {past} bytes past a {self.alignment}-byte boundary, expected "
@@ -196,6 +205,8 @@ class NoOverlap(MemoryRule):
                 continue
             begin, end = extents[name]
             with code.present(name):
+                if code.known_strided(name):
+                    require_memory(code, (code.name(name), begin))
                 for other in (*self.names[index + 1 :], *self.others):
                     if other in extents:
                         other_begin, other_end = extents[other]
@@ -239,14 +250,19 @@ class NoOverlap(MemoryRule):
 
     def emit_extent(self, code: Code, name: str) -> tuple[str, str]:
         """Bind a tensor's first address and the one past its last; both 0 where it is absent."""
-        x, begin, end = code.name(name), code.local(f"{name}_begin"), code.local(f"{name}_end")
+        x, end = code.name(name), code.local(f"{name}_end")
         strided = code.known_strided(name)
         reach = self.emit_reach(code, name) if strided else ""
+        if strided and not code.conditional(name):
+            begin = address_in(code, name, x)
+            code.line(f"{end} = {begin} + {reach}")
+            return begin, end
+        begin = code.local(f"{name}_first")
         if code.conditional(name):
             code.line(f"{begin} = {end} = 0")
         with code.present(name):
             if strided:
-                code.line(f"{begin} = {x}.data_ptr()")
+                code.line(f"{begin} = {address_in(code, name, x)}")
                 code.line(f"{end} = {begin} + {reach}")
             else:
                 code.line(f"{begin}, {end} = {code.constant(addresses, 'addresses')}({x})")
@@ -284,6 +300,34 @@ class NoOverlap(MemoryRule):
                     )
 
 
+@runtime_checkable
+class Addresses(Protocol):
+    """Generated code that reads each tensor's address once for all rules."""
+
+    def address(self, name: str) -> str: ...
+
+
+def address_in(code: Code, name: str, x: str) -> str:
+    """The local that holds the address of a tensor, or of an item of a container."""
+    if isinstance(code, Addresses) and not code.container(name):
+        return code.address(name)
+    begin = code.local(f"{x}_begin")
+    code.line(f"{begin} = {x}.data_ptr()")
+    return begin
+
+
+def require_memory(code: Code, *tensors: tuple[str, str]) -> None:
+    """Refuse tensors, each given with its address, that have elements and no memory.
+
+    Addresses of memory mostly share a high bit, which says it at once.
+    """
+    test = code.constant(has_memory, "has_memory")
+    together = " & ".join(begin for _, begin in tensors)
+    together = f"({together})" if len(tensors) > 1 else together
+    each = " and ".join(f"{test}({x})" for x, _ in tensors)
+    code.require(f"{together} >> {HIGH} or {each}")
+
+
 def addresses(x: torch.Tensor) -> tuple[int, int]:
     """The extent of a tensor that no rule has shown to be strided; empty where it has none."""
     return (extent(x) if misread(x) is None else None) or (0, 0)
@@ -295,6 +339,7 @@ def disjoint(named: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     extents = [extent(x) for x in (*mine, *each_tensor(others))]
     return not any(
         misread(x) is not None
+        or without_memory(x) is not None
         or overlaps_itself(x)
         or any(overlap(extents[index], y) for y in extents[index + 1 :])
         for index, x in enumerate(mine)

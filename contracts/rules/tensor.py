@@ -10,6 +10,7 @@ import torch
 
 from ..errors import ContractDefinitionError, Violation
 from ..tensors import dtype_name
+from ..transforms import has_tangent
 from .base import Call, Code, Names, Rule
 
 
@@ -273,11 +274,16 @@ class NoGrad(TensorRule):
             with code.each(name) as x:
                 code.require(f"not {x}.requires_grad or not {enabled}")
 
+    def emit_tangents(self, code: Code) -> None:
+        """Write the tests that forward-mode AD needs, where it is at work."""
+        for name in self.names:
+            with code.each(name) as x:
+                code.require(f"not {code.constant(has_tangent, 'has_tangent')}({x})")
+
     def judge(self, call: Call) -> Iterator[Violation]:
-        if not torch.is_grad_enabled():
-            return
+        enabled = torch.is_grad_enabled()
         for label, x in self.named(call):
-            if x.requires_grad:
+            if enabled and x.requires_grad:
                 yield self.violation(
                     call,
                     f"{label} requires grad, and this function has no gradient: its result would "
@@ -285,6 +291,16 @@ class NoGrad(TensorRule):
                     argument=label,
                     expected="requires_grad=False, or grad mode off",
                     actual="requires_grad=True",
+                    fix=f"{label} = {label}.detach()",
+                )
+            elif has_tangent(x):
+                yield self.violation(
+                    call,
+                    f"{label} carries a tangent of forward-mode AD, and this function has no "
+                    "gradient: its result would silently lose it; detach",
+                    argument=label,
+                    expected="no tangent",
+                    actual="a tangent",
                     fix=f"{label} = {label}.detach()",
                 )
 
@@ -325,5 +341,6 @@ def same_dtype(*names: str, id: str = "", hint: str | None = None, **more: Any) 
 
 
 def no_grad(*names: str, id: str = "", hint: str | None = None, **more: Any) -> NoGrad:
-    """While grad mode is on, none of the tensors (default: every one) requires grad."""
+    """While grad mode is on, none of the tensors (default: every one) requires grad; and in any
+    mode, none carries a tangent of forward-mode AD."""
     return NoGrad(names=names, id=id, hint=hint, **more)

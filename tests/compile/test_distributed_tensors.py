@@ -75,3 +75,64 @@ def test_an_op_refuses_them(mesh: DeviceMesh) -> None:
     table = sharded(mesh, 3, 4)
     with pytest.raises(ContractError, match="a DTensor"):
         backends.hunyuan_qkv_rope_pack(*image, *text, table, table)
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+Matrix = Float32[Tensor, "rows columns"]
+
+
+@BACKENDS
+@pytest.mark.parametrize("mode", ["static", "debug", "async"])
+@pytest.mark.usefixtures("fresh_compiler")
+def test_in_a_graph_sizes_are_judged_as_outside(mesh: DeviceMesh, mode: str, backend: str) -> None:
+    compiled = torch.compile(lambda x, by: scale(x, by) + 1, backend=backend, fullgraph=True)
+    by = sharded(mesh, 6)
+    with contracts.mode(mode):
+        for rows in (4, 6, 8, 10):
+            assert compiled(sharded(mesh, rows, 6), by).shape == (rows, 6)
+            with pytest.raises(ContractError, match="rows % 2 == 0 does not hold") as caught:
+                compiled(sharded(mesh, rows - 1, 6), by)
+        assert "DTensor float32[9, 6] cpu" in caught.value.arguments[0]
+        with pytest.raises(ContractError, match="expected 6"):
+            compiled(sharded(mesh, 4, 6), sharded(mesh, 5))
+    contracts.synchronize()
+
+
+@BACKENDS
+@pytest.mark.parametrize("rule", [unit_stride("x"), aligned(16, "x"), no_overlap("x")])
+@pytest.mark.parametrize("mode", ["static", "debug"])
+@pytest.mark.usefixtures("fresh_compiler")
+def test_in_a_graph_rules_on_memory_refuse_them(
+    mesh: DeviceMesh, mode: str, rule: object, backend: str
+) -> None:
+    def function(x: Matrix, y: Matrix) -> Matrix:
+        return x * y
+
+    compiled = torch.compile(contract(rule)(function), backend=backend, fullgraph=True)
+    with contracts.mode(mode):
+        with pytest.raises(ContractError, match="a DTensor, whose elements lie in other") as caught:
+            compiled(sharded(mesh, 4, 6), torch.ones(4, 6))
+        assert caught.value.violations[0].fix == "x = x.to_local()"
+        compiled(sharded(mesh, 4, 6).to_local(), torch.ones(4, 6))
+
+
+@BACKENDS
+@pytest.mark.usefixtures("fresh_compiler")
+def test_in_a_graph_contents_are_refused_by_name(mesh: DeviceMesh, backend: str) -> None:
+    @contract(values("x > 0"))
+    def positive(x: Matrix) -> Matrix:
+        return x + 1
+
+    compiled = torch.compile(positive, backend=backend, fullgraph=True)
+    compiled(-sharded(mesh, 4, 6))
+    for mode in ("debug", "async"):
+        with contracts.mode(mode), pytest.raises(ContractError, match="judged: x is a DTensor"):
+            compiled(sharded(mesh, 4, 6))
+            contracts.synchronize()

@@ -107,3 +107,23 @@ def test_debug_judges_results_in_graphs() -> None:
 
 def test_static_reads_no_contents_in_a_graph() -> None:
     torch.compile(caller, backend="eager", fullgraph=True)(torch.ones(4), ints(-1))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_debug_refuses_inside_a_gradient_that_is_compiled(backend: str) -> None:
+    """torch 2.11 puts an error of its own over whatever an operator of such a graph raises, where
+    the backend is `eager`: what was raised is its context."""
+
+    def loss(x: Tensor, slots: Tensor) -> Tensor:
+        return pick(x, slots).sum()
+
+    compiled = torch.compile(torch.func.grad(loss), backend=backend, fullgraph=True)
+    with contracts.mode("debug"):
+        assert compiled(torch.ones(4), ints(0, 3)).tolist() == [1, 0, 0, 1]
+        with pytest.raises((ContractError, RuntimeError)) as caught:
+            compiled(torch.ones(4), ints(0, -1))
+        hidden = backend == "eager" and torch.__version__ < "2.12"
+        error = caught.value.__context__ if hidden else caught.value
+        assert isinstance(error, ContractError)
+        assert "slots[1] is -1" in str(error)
+        assert compiled(torch.ones(4), ints(0, 3)).tolist() == [1, 0, 0, 1]

@@ -11,6 +11,7 @@ from jaxtyping import BFloat16, Complex64, Float8e4m3fn, Float32, Shaped
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import contracts
 from contracts import (
     ContractError,
     aligned,
@@ -22,6 +23,8 @@ from contracts import (
     same_device,
     same_dtype,
     unit_stride,
+    values,
+    when,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # beta features of torch say so
@@ -36,7 +39,9 @@ class Wrapper(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> "Wrapper":
-        return Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        return Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=inner.device
+        )
 
     def __init__(self, inner: Tensor) -> None:
         self.inner = inner
@@ -68,7 +73,8 @@ STRIDED: dict[str, Callable[[], Tensor]] = {
     "empty": lambda: torch.zeros(0, 3),
     "size one": lambda: torch.zeros(1, 1).as_strided((1, 1), (7, 9)),
     "inference": lambda: inference(),
-    "wrapper": lambda: Wrapper(dense()),
+    "empty wrapper": lambda: Wrapper(torch.zeros(0, 3)),
+    "meta wrapper": lambda: Wrapper(torch.empty(3, 3, device="meta")),
     "resolved": lambda: negative().resolve_neg(),
     "not lazy": lambda: torch.zeros(3, 3, dtype=torch.complex64).imag.contiguous(),
 }
@@ -83,6 +89,8 @@ MISREAD: dict[str, tuple[Callable[[], Any], str]] = {
     "negative": (lambda: negative(), "negative"),
     "jagged": (lambda: nested(torch.jagged), "nested"),
     "strided nested": (lambda: nested(torch.strided), "nested"),
+    "wrapper": (lambda: Wrapper(dense()), "a Wrapper without memory of its own"),
+    "masked": (lambda: masked(), "a MaskedTensor without memory of its own"),
 }
 RULES: dict[str, Callable[[], Any]] = {
     "contiguous": lambda: contiguous("x"),
@@ -113,6 +121,11 @@ def negative() -> Tensor:
     x = torch.zeros(3, 3, dtype=torch.complex64).conj().imag
     assert x.is_neg()
     return x
+
+
+def masked() -> Tensor:
+    with warnings.catch_warnings(action="ignore"):
+        return torch.masked.masked_tensor(dense(), torch.ones(3, 3).bool())
 
 
 def nested(layout: torch.layout) -> Tensor:
@@ -337,3 +350,168 @@ def test_rules_on_addresses_refuse_what_has_several() -> None:
         assert not both_verdicts(f, MISREAD[layout][0]())
     for name, make in STRIDED.items():
         assert both_verdicts(f, make()) or name == "not lazy"
+
+
+def freed(x: Tensor) -> Tensor:
+    x.untyped_storage().resize_(0)
+    return x
+
+
+NOWHERE: dict[str, tuple[Callable[[], Tensor], str]] = {
+    "freed": (lambda: freed(dense()), "freed memory"),
+    "view of freed": (lambda: freed(torch.zeros(7, 3)[4:]), "freed memory"),
+    "freed parameter": (lambda: freed(torch.nn.Parameter(dense())), "freed memory"),
+    "freed subclass": (lambda: freed(dense().as_subclass(Subclass)), "a Subclass without memory"),
+    "zero": (lambda: torch._efficientzerotensor((3, 3)), "a zero tensor without memory"),
+    "view of zero": (lambda: torch._efficientzerotensor((7, 3))[4:], "a zero tensor without"),
+}
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("rule", [lambda: aligned(4, "x"), lambda: no_overlap("x")])
+@pytest.mark.parametrize(("make", "word"), NOWHERE.values(), ids=NOWHERE)
+def test_rules_on_addresses_refuse_what_has_no_memory(
+    make: Callable[[], Tensor], word: str, rule: Callable[[], Any], count: int
+) -> None:
+    names = ["x", "y", "z", "w"][:count]
+    scope: dict[str, Any] = {}
+    exec(f"def f({', '.join(names)}): ...", scope)
+    scope["f"].__annotations__ = dict.fromkeys(names, Float32[Tensor, "a b"])
+    f = contract("a > 0", contiguous("x"), unit_stride(), same_device(), rule())(scope["f"])
+    rest = [dense() for _ in names[1:]]
+    for _ in range(4):  # the layout is that of a usual call
+        f(dense(), *rest)
+    for _ in range(2):
+        assert not f.contract.passes(make(), *rest)
+        with pytest.raises(ContractError, match=f"x is {word}"):
+            f(make(), *rest)
+    f(dense(), *rest)
+
+
+@pytest.mark.parametrize("annotation", [list[Float32[Tensor, "..."]], Tensor | None, Tensor])
+@pytest.mark.parametrize(("make", "word"), NOWHERE.values(), ids=NOWHERE)
+def test_rules_on_addresses_refuse_it_wherever_it_stands(
+    make: Callable[[], Tensor], word: str, annotation: Any
+) -> None:
+    for rule in (aligned(4, "x"), no_overlap("x"), when("x is not None", aligned(4, "x"))):
+        f, x = over(annotation, rule), make()
+        assert not both_verdicts(f, [x] if get_origin(annotation) is list else x)
+
+
+def test_memory_that_is_gone_overlaps_nothing() -> None:
+    f = over(Float32[Tensor, "a b"], no_overlap("x"))
+    assert both_verdicts(f, dense(), freed(dense()))
+    assert both_verdicts(f, torch.zeros(0, 3), freed(dense()))
+
+
+def test_uninitialised_parameters_are_refused_by_name() -> None:
+    lazy = torch.nn.UninitializedParameter
+    for rules in ([], [contiguous("x")], [aligned(4)], [no_overlap("x")], [unit_stride()]):
+        f = over(Float32[Tensor, "a b"], *rules)
+        assert not both_verdicts(f, lazy())
+        with pytest.raises(ContractError, match="x is UninitializedParameter float32 uninit"):
+            f(lazy())
+    four = annotate(MATRIX, MATRIX, MATRIX, MATRIX)
+    for index in range(4):
+        arguments: list[Any] = [dense() for _ in range(4)]
+        assert both_verdicts_of(four, *arguments)
+        arguments[index] = lazy()
+        assert not both_verdicts_of(four, *arguments)
+    for rule in RULES.values():
+        with pytest.raises(ContractError, match="x is uninitialised"):
+            over(Float32[Tensor, "..."], rule())(lazy())
+    assert both_verdicts(over(Tensor), lazy())
+
+
+def both_verdicts_of(f: Any, *arguments: Any) -> bool:
+    faults = f.contract.violations(*arguments)
+    assert f.contract.passes(*arguments) == (not faults)
+    return not faults
+
+
+def both_rows(rule: Any, annotation: Any = Float32[Tensor, "n"]) -> Any:
+    def f(x: Any, y: Float32[Tensor, "n"]) -> Tensor:
+        return ((x[0] if isinstance(x, list) else x) * y).sum()
+
+    f.__annotations__["x"] = annotation
+    return contract(rule)(f)
+
+
+def four_rows(rule: Any) -> Any:
+    Row = Float32[Tensor, "n"]
+
+    @contract("n > 0", contiguous("z", "w"), same_device(), rule)
+    def f(x: Row, y: Row, z: Row, w: Row) -> Tensor:
+        return (x * y * z * w).sum()
+
+    for _ in range(4):
+        f(*(torch.ones(4) for _ in range(4)))
+    return lambda x, y: f(x, y, torch.ones(4), torch.ones(4))
+
+
+SHAPES: dict[str, Callable[[Any], Any]] = {
+    "two tensors": both_rows,
+    "four tensors": four_rows,
+    "optional": lambda rule: both_rows(rule, Float32[Tensor, "n"] | None),
+    "any shape": lambda rule: both_rows(rule, Float32[Tensor, "..."]),
+    "list": lambda rule: lambda x, y: both_rows(rule, list[Float32[Tensor, "n"]])([x], y),
+}
+TRANSFORMS: dict[str, Callable[[Any], Callable[[Tensor, Tensor], Any]]] = {
+    "grad": torch.func.grad,
+    "grad of both": lambda f: torch.func.grad(f, argnums=(0, 1)),
+    "vjp": lambda f: lambda x, y: torch.func.vjp(f, x, y)[0],
+    "jvp": lambda f: lambda x, y: torch.func.jvp(f, (x, y), (x, y)),
+    "jacrev": torch.func.jacrev,
+    "jacfwd, of an outer tensor": lambda f: (
+        lambda x, y: torch.func.jacfwd(lambda z: f(x, y) + z.sum())(torch.ones(2))
+    ),
+    "hessian": lambda f: (
+        lambda x, y: torch.func.grad(lambda x: torch.func.grad(lambda x: f(x, y))(x).sum())(x)
+    ),
+    "functionalize": torch.func.functionalize,
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_transforms_do_not_hide_addresses(
+    shape: Callable[[Any], Any], transform: Callable[[Any], Any]
+) -> None:
+    buffer = torch.ones(20)
+    rules: list[Any] = [aligned(16, "x"), no_overlap("x"), when("y is not None", aligned(16, "x"))]
+    if "[0]" not in str(shape) and shape is not SHAPES["list"]:
+        rules.append("data_ptr(x) % 16 == 0")
+    for rule in rules:
+        call = transform(shape(rule))
+        call(buffer[:4], buffer[8:12])
+        wrong = buffer[2:6] if getattr(rule, "word", "") == "no_overlap" else buffer[8:12]
+        with pytest.raises(ContractError, match="past a 16-byte|overlap in memory|does not hold"):
+            call(buffer[1:5], wrong)
+
+
+@pytest.mark.parametrize("rule", [aligned(16), no_overlap("x"), "data_ptr(x) % 16 == 0"])
+def test_addresses_inside_vmap_are_excused(rule: Any) -> None:
+    f, buffer = both_rows(rule), torch.ones(20)
+    for function in (f, torch.func.grad(f)):
+        torch.vmap(function)(buffer[1:9].view(2, 4), buffer[1:9].view(2, 4))
+
+
+@pytest.mark.parametrize(("make", "word"), NOWHERE.values(), ids=NOWHERE)
+def test_strides_of_freed_memory_are_judged_as_they_are(
+    make: Callable[[], Tensor], word: str
+) -> None:
+    """Whether there is memory at all, only an address tells, which these rules do not read."""
+    for rule in (contiguous("x"), unit_stride("x")):
+        f = over(Float32[Tensor, "a b"], rule)
+        assert both_verdicts(f, make()) is ("Subclass" not in word)
+
+
+@pytest.mark.parametrize("make", [masked, lambda: Wrapper(dense())], ids=["masked", "wrapper"])
+@pytest.mark.parametrize("mode", ["debug", "async"])
+def test_contents_of_subclasses_without_memory_are_refused(
+    mode: str, make: Callable[[], Tensor]
+) -> None:
+    f = over(Float32[Tensor, "a b"], values("x >= 0"))
+    with contracts.mode(mode), pytest.raises(ContractError, match="without memory of its own"):
+        f(make())
+    contracts.synchronize()

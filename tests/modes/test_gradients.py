@@ -9,11 +9,20 @@ import pytest
 import torch
 from jaxtyping import Float32
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import backends
 import contracts
-from contracts import ContractError, contract, no_grad
+from contracts import (
+    ContractError,
+    contiguous,
+    contract,
+    no_grad,
+    same_device,
+    unit_stride,
+    when,
+)
 
 MODES = ["static", "debug", "async", "off"]
 
@@ -141,8 +150,6 @@ def test_a_decorated_function_is_differentiable_as_it_is(mode: str) -> None:
 
 
 def test_forward_mode_flows() -> None:
-    import torch.autograd.forward_ad as forward_ad
-
     with forward_ad.dual_level():
         x = forward_ad.make_dual(torch.ones(4), torch.full((4,), 2.0))
         tangent = forward_ad.unpack_dual(scaled(x, torch.tensor(3.0))).tangent
@@ -159,3 +166,107 @@ def test_no_grad_is_a_rule_of_its_own() -> None:
         kernel(x, x)
     with torch.no_grad():
         kernel(x, x)
+
+
+def make(count: int, *rules: Any) -> Any:
+    names = ["x", "a", "b", "c"][:count]
+    scope: dict[str, Any] = {"Float32": Float32, "Tensor": Tensor}
+    exec(f"def f({', '.join(names)}): return 2 * x", scope)
+    scope["f"].__annotations__ = dict.fromkeys(names, Float32[Tensor, "n"])
+    return contract("n > 0", contiguous(), same_device(), unit_stride(), *rules)(scope["f"])
+
+
+def of_dual(f: Callable[[Tensor], Tensor]) -> None:
+    with forward_ad.dual_level():
+        f(forward_ad.make_dual(torch.ones(4), torch.ones(4)))
+
+
+def of_dual_inside_grad(f: Callable[[Tensor], Tensor]) -> None:
+    of_dual(lambda x: torch.func.grad(lambda y: (f(x) + y).sum())(ONES))
+
+
+def of_mapped_dual(f: Callable[[Tensor], Tensor]) -> None:
+    with forward_ad.dual_level():
+        torch.vmap(f)(forward_ad.make_dual(torch.ones(3, 4), torch.ones(3, 4)))
+
+
+ONES = torch.ones(4)
+FORWARD: dict[str, Callable[[Callable[[Tensor], Tensor]], Any]] = {
+    "dual": of_dual,
+    "dual, grad": of_dual_inside_grad,
+    "dual, vmap": of_mapped_dual,
+    "jvp": lambda f: torch.func.jvp(f, (ONES,), (ONES,)),
+    "jacfwd": lambda f: torch.func.jacfwd(f)(ONES),
+    "jvp, vmap": lambda f: torch.func.jvp(torch.vmap(f), (ONES[None],), (ONES[None],)),
+    "vmap, jvp": lambda f: torch.vmap(lambda x: torch.func.jvp(f, (x,), (x,)))(ONES[None]),
+    "of the outer jvp": lambda f: torch.func.jvp(
+        lambda x: torch.func.jvp(lambda y: f(x) + y, (ONES,), (ONES,)), (ONES,), (ONES,)
+    ),
+    "of jvp, in vmap": lambda f: torch.func.jvp(
+        lambda x: torch.vmap(lambda y: f(x) + y)(torch.ones(3, 4)), (ONES,), (ONES,)
+    ),
+    "without grad mode": lambda f: of_dual(torch.no_grad()(f)),
+}
+NO_GRAD: dict[str, Callable[[], Any]] = {
+    "two tensors": lambda: make(2, no_grad("x")),
+    "four tensors": lambda: make(4, no_grad("x")),
+    "all of four": lambda: make(4, no_grad()),
+    "on a condition": lambda: make(4, when("n > 2", no_grad("x"))),
+}
+
+
+@pytest.mark.parametrize("transform", FORWARD.values(), ids=FORWARD)
+@pytest.mark.parametrize("contracted", NO_GRAD.values(), ids=NO_GRAD)
+def test_no_grad_refuses_tangents(
+    contracted: Callable[[], Any], transform: Callable[[Any], Any]
+) -> None:
+    f = contracted()
+    rest = [torch.ones(4) for _ in list(f.contract.declaration.arguments)[1:]]
+
+    def agreed(x: Tensor) -> Tensor:
+        assert not f.contract.passes(x, *rest)
+        return f(x, *rest)
+
+    for _ in range(4):  # a tangent shows in no layout that has been learnt
+        f(torch.ones(4), *rest)
+    with pytest.raises(ContractError, match="x carries a tangent of forward-mode AD") as caught:
+        transform(agreed)
+    assert caught.value.violations[0].fix == "x = x.detach()"
+    transform(lambda x: f(x.detach(), *rest))
+    for _ in range(3):
+        f(torch.ones(4), *rest)
+
+
+@pytest.mark.parametrize("transform", FORWARD.values(), ids=FORWARD)
+@pytest.mark.parametrize("count", [2, 4])
+def test_no_grad_lets_tensors_without_tangents_pass(
+    count: int, transform: Callable[[Any], Any]
+) -> None:
+    f = make(count, no_grad(*["a", "b", "c"][: count - 1]))
+
+    def call(x: Tensor) -> Tensor:
+        rest = [torch.ones(4) * 2 for _ in range(count - 1)]
+        assert f.contract.passes(x, *rest)
+        return f(x, *rest)
+
+    transform(call)
+
+
+def test_a_tangent_that_nobody_carries_along_is_none() -> None:
+    f = make(2, no_grad())
+    with forward_ad.dual_level():
+        x = forward_ad.make_dual(torch.ones(4), torch.ones(4))
+        with torch.inference_mode(), forward_ad._set_fwd_grad_enabled(False):
+            f(x, torch.ones(4))
+        with pytest.raises(ContractError, match="tangent"):
+            f(x, torch.ones(4))
+    f(x, torch.ones(4))
+
+
+def test_a_graph_does_not_ask_for_tangents() -> None:
+    f = make(2, no_grad())
+    torch._dynamo.reset()
+    tangents = torch.compile(
+        lambda x: torch.func.jvp(lambda x: f(x, ONES), (x,), (x,))[1], backend="eager"
+    )
+    assert tangents(ONES).tolist() == [2.0] * 4
