@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import operator
-import struct
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,16 +13,21 @@ from typing import Any
 import torch
 
 from contracts import ContractError, Violation
-from contracts.contents.condition import Condition
-from contracts.contents.evaluate import Unjudgeable, raised
-from contracts.contents.offence import Offence
-from contracts.contents.watch import Found, watch
-from contracts.tensors import PLAIN_TYPES, misread
+from contracts.contents.condition import Condition, shared_out
+from contracts.contents.evaluate import check_readable, raised
+from contracts.contents.numbers import Uncomputed
+from contracts.contents.offence import Offence, as_element
+from contracts.contents.plainly import plainly
+from contracts.contents.settle import settled, uncomputed
+from contracts.contents.torch_observer import TorchObserver
+from contracts.contents.watch import Found, this_thread, watch
+from contracts.tensors import PLAIN_TYPES
 
 from . import kernel
 from .mailbox import WORDS, Mailbox
 from .plan import Plan, groups_of, plan
 from .shaped import fits_int32
+from .text import Inexpressible
 
 KEPT_PLANS = 256
 
@@ -46,8 +50,9 @@ class Sender:
             stop = start + 2 + len(shapes)
             count, index, *values = words[start:stop]
             if count:
-                kept = map(as_element, values, shaped.dtypes)
-                found.append((position, Offence(count, index, tuple(kept), shapes)))
+                dtypes = shaped.dtypes[: len(shapes)]
+                kept = tuple(map(as_element, values, dtypes))
+                found.append((position, Offence(count, index, kept, shapes, dtypes)))
             start = stop
         return found
 
@@ -56,7 +61,7 @@ class Sender:
 class LostCall:
     """A call whose slot was given to another before the device had judged it."""
 
-    thread: int
+    thread: object
 
     def error(self, found: Found) -> ContractError:
         message = "contents broke a rule, so long ago that the call is no longer known"
@@ -64,9 +69,11 @@ class LostCall:
 
 
 class KernelObserver:
-    """Watches tensors of CUDA devices; in Triton's interpreter, of the CPU."""
+    """Watches tensors of CUDA devices; in Triton's interpreter, of the CPU. What no kernel can say
+    exactly it leaves to torch."""
 
     def __init__(self) -> None:
+        self.torch = TorchObserver()
         self._states: dict[tuple[int, int], torch.Tensor] = {}
         """Each stream's own: its kernels run one after another."""
         self._kernels: dict[tuple[kernel.Structure, int], kernel.Compiled | kernel.Interpreted] = {}
@@ -77,15 +84,17 @@ class KernelObserver:
         return KernelJudge(self, conditions)
 
     def collect(self) -> Iterator[tuple[Any, Found]]:
+        yield from self.torch.collect()
         if self._mailbox is None:
             return
         for letter in self._mailbox.collect():
             if letter.sender is None:
-                yield LostCall(threading.get_ident()), []
+                yield LostCall(this_thread()), []
             else:
                 yield letter.sender.call, letter.sender.read(letter.words)
 
     def wait(self) -> None:
+        self.torch.wait()
         for device_index in {index for index, _ in self._states if index >= 0}:
             if torch.cuda.is_current_stream_capturing():
                 raise RuntimeError("contracts.synchronize() cannot wait inside a graph's capture")
@@ -106,7 +115,7 @@ class KernelObserver:
             plan.run = self._loaded(plan.structure, index, captured)
         stream = kernel.current_stream(index)
         if captured:  # the graph's own, and zero at the beginning of each replay
-            state = torch.zeros(WORDS, dtype=torch.int64, device=tensors[0].device)
+            state = new_state(tensors[0].device)
         else:
             known = self._states.get((index, stream))
             if known is None:
@@ -139,8 +148,12 @@ class KernelObserver:
 
     def _new_state(self, index: int, stream: int, device: torch.device) -> torch.Tensor:
         with self._lock:
-            state = torch.zeros(WORDS, dtype=torch.int64, device=device)
-            return self._states.setdefault((index, stream), state)
+            return self._states.setdefault((index, stream), new_state(device))
+
+
+def new_state(device: torch.device) -> torch.Tensor:
+    with plainly():  # it serves all later calls on its stream, not this one alone
+        return torch.zeros(WORDS, dtype=torch.int64, device=device)
 
 
 class KernelJudge:
@@ -148,8 +161,11 @@ class KernelJudge:
 
     def __init__(self, observer: KernelObserver, conditions: tuple[Condition, ...]) -> None:
         self._observer = observer
-        self._groups = groups_of(conditions)
-        self._plans: dict[Any, list[Plan]] = {}
+        self._conditions = conditions
+        self._names = tuple(dict.fromkeys(name for each in conditions for name in each.tensors))
+        self._by_torch = observer.torch.judge_of(conditions)
+        self._plans: dict[Any, list[Plan] | None] = {}
+        """None where torch is to judge."""
 
     def __call__(
         self,
@@ -167,25 +183,26 @@ class KernelJudge:
         given = tensors
         device = tensors[0].device
         direct = loadable(device)
-        tensors = [
-            x
-            if x.dtype in direct and type(x) in PLAIN_TYPES and not x.is_neg()
-            else plain(x, direct)
-            for x in tensors
-        ]
+        if not all(x.dtype in direct and type(x) in PLAIN_TYPES and not x.is_neg() for x in given):
+            with plainly():
+                tensors = [plain(*pair, direct) for pair in zip(self._names, given, strict=True)]
         key = (
             *[
                 (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % kernel.ALIGNMENT == 0)
                 for x in tensors
             ],
-            *[(type(number), fits_int32(number)) for number in numbers],
+            *map(_sort, numbers),
         )
-        plans = self._plans.get(key)
+        plans = self._plans.get(key, ())
+        if plans == ():
+            with plainly():
+                plans = self._plan(key, tensors, numbers)
         if plans is None:
-            plans = self._plan(key, tensors, numbers)
+            self._by_torch(given, numbers, call, None)
+            return
         if memory is not None and all(map(operator.is_, given, tensors)):
             memory[aligned] = plans
-        self._launch(plans, tensors, numbers, call)
+        self._launch(plans, tensors, known(numbers), call)
 
     def _launch(
         self,
@@ -205,25 +222,37 @@ class KernelJudge:
 
     def _plan(
         self, key: Any, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]
-    ) -> list[Plan]:
+    ) -> list[Plan] | None:
         if len(self._plans) >= KEPT_PLANS:
             self._plans.clear()
-        plans = self._plans[key] = [plan(group, tensors, numbers) for group in self._groups]
+        left = [settled(*each) for each in shared_out(self._conditions, numbers)]
+        if any(uncomputed(*each) for each in shared_out(left, numbers)):
+            self._plans[key] = None
+            return None
+        numbers = known(numbers)
+        try:
+            plans = [plan(group, tensors, numbers) for group in groups_of(left)]
+        except Inexpressible:
+            plans = None
+        self._plans[key] = plans
         return plans
 
 
-def as_element(word: int, dtype: torch.dtype) -> int | float | bool:
-    """What a kernel has written of an element: floats as the bits of a float64."""
-    if dtype.is_floating_point:
-        return float(struct.unpack("<d", struct.pack("<q", word))[0])
-    return bool(word) if dtype is torch.bool else word
+def known(numbers: Sequence[Any]) -> list[Any]:
+    """The numbers, with something in the place of those that nothing asks for."""
+    return [0 if isinstance(number, Uncomputed) else number for number in numbers]
 
 
-def plain(x: torch.Tensor, direct: frozenset[torch.dtype]) -> torch.Tensor:
-    """A tensor that a kernel reads rightly at its address."""
-    reason = misread(x)
-    if reason is not None and "lazy" not in reason:
-        raise Unjudgeable(f"a tensor is {reason}")
+def _sort(number: Any) -> tuple[Any, ...]:
+    """What plans depend on of a number: whether it is zero, for `and`, `or` and divisors."""
+    if isinstance(number, Uncomputed):
+        return (Uncomputed,)
+    return type(number), fits_int32(number), bool(number)
+
+
+def plain(name: str, x: torch.Tensor, direct: frozenset[torch.dtype]) -> torch.Tensor:
+    """A tensor that a kernel reads rightly at its address. Raises Unjudgeable."""
+    check_readable(name, x)
     x = x.detach().resolve_neg()
     return x if x.dtype in direct else raised(x)
 
