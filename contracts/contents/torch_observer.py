@@ -37,7 +37,8 @@ class _Pending:
     parts: Sequence[_Part]
 
     def read(self) -> list[tuple[int, Offence]]:
-        words = iter(self.record.tolist())
+        with plainly():
+            words = iter(self.record.tolist())
         found = []
         for part in self.parts:
             count, index = next(words), next(words)
@@ -76,8 +77,9 @@ class TorchObserver:
         while self._found:
             yield self._found.popleft()
         while self._pending and self._pending[0].done.query():
-            pending = self._pending.popleft()
+            pending = self._pending[0]
             found = pending.read()
+            self._pending.popleft()
             if found:
                 yield pending.call, found
 
@@ -110,8 +112,8 @@ class TorchObserver:
         device = next(iter(tensors.values())).device
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
-                "contents cannot be watched inside a CUDA graph capture by torch alone: import "
-                "backends, which does it in one kernel"
+                "contents that torch judges cannot be watched inside a CUDA graph capture: import "
+                "backends, whose kernel does it, where it can say a rule exactly as torch does"
             )
         words: list[torch.Tensor] = []
         parts: list[_Part] = []
