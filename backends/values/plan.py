@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from contracts.contents.condition import Condition, Unjudgeable
-from contracts.contents.evaluate import is_unique, raised
 from contracts.contents.plainly import plainly
+from contracts.contents.promotion import raised
+from contracts.contents.rows import is_unique
 
 from . import kernel, source
 from .expressible import check
@@ -131,8 +132,8 @@ def parted(conditions: Sequence[Condition]) -> list[tuple[int, ...]]:
 
 
 def plan(group: Group, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Plan:
-    """Plan for a call's tensors and numbers. Raises Unjudgeable, and
-    Inexpressible where no kernel can judge as torch does."""
+    """Plan for a call's tensors and numbers. Raises Unjudgeable, and Inexpressible where no kernel
+    can judge as torch does."""
     shaped, shapes, numels = [], [], []
     arguments = Arguments()
     aligned = True

@@ -48,6 +48,11 @@ def raised_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
+def raised(x: torch.Tensor) -> torch.Tensor:
+    """The tensor in that dtype."""
+    return x.to(raised_dtype(x.dtype))
+
+
 def joined(left: Kind, right: Kind) -> torch.dtype:
     """That in which two values meet. Truths count as 0 and 1. A number meets float32 elements as
     float32; integers of elements meet what is a float as float64, which is exact up to 2**53."""

@@ -115,9 +115,12 @@ class Splitter:
             raise self.fail(f"{expressions.to_text(node)} is not about elements")
         if not expressions.value_names(node) | expressions.none_names(node):
             return self.constant(node)
-        if node not in self.numbers:
+        text = expressions.to_text(node)  # equal nodes are no proof: 1 and 1.0 are equal
+        known = [expressions.to_text(each) for each in self.numbers]
+        if text not in known:
             self.numbers.append(node)
-        return Name(number_name(self.numbers.index(node)))
+            known.append(text)
+        return Name(number_name(known.index(text)))
 
     def constant(self, node: Node) -> Const:
         value = node.value if isinstance(node, Const) else computed(node, {})

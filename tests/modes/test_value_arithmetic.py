@@ -92,6 +92,12 @@ CASES: dict[str, tuple[str, dict[str, torch.Tensor], dict[str, Any], list[int]]]
     "numbers beside one another": ("0 < n < x <= 5", {"x": i32(4, 3, 6)}, {"n": 3}, [1, 2]),
     "a number among elements": ("n in (x, 1)", {"x": i32(3, 4)}, {"n": 3}, [1]),
     "a number among none": ("n not in (x, 3)", {"x": i32(3, 4)}, {"n": 3}, [0, 1]),
+    "an integer and its float": (
+        "x / 1 <= n + 1.0 and x <= n + 1",
+        {"x": i64(2**60 + 2)},
+        {"n": 2**60},
+        [0],
+    ),
     "fractions of numbers": ("x < n / 2 and x < 1/3", {"x": f32(0.3, 0.4)}, {"n": 1}, [1]),
     "NaN is among nothing": ("x in ()", {"x": f32(NAN, 1)}, {}, [0, 1]),
     "nothing has NaN": ("x not in ()", {"x": f32(NAN, 1)}, {}, []),
