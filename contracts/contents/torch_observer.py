@@ -133,7 +133,7 @@ class TorchObserver:
                 return
             record = torch.stack(words)
             pinned = torch.empty(
-                record.shape, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda"
+                record.shape, dtype=torch.int64, device="cpu", pin_memory=device.type != "cpu"
             )
             pinned.copy_(record, non_blocking=True)
             done = torch.Event(device)

@@ -126,7 +126,8 @@ class Watch:
 
 
 watch = Watch()
-os.register_at_fork(after_in_child=watch.renew_lock)
+if hasattr(os, "register_at_fork"):  # where there is fork
+    os.register_at_fork(after_in_child=watch.renew_lock)
 
 
 def synchronize() -> None:

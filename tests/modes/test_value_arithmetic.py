@@ -145,6 +145,32 @@ def test_every_way_finds_the_elements_that_break_a_rule(case: str, way: str) -> 
     assert (found and found[:2]) == ((len(broken), broken[0]) if broken else None)
 
 
+class Done:
+    """Stands for an event of a device that has none."""
+
+    def __init__(self, device: Any) -> None: ...
+
+    def record(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+
+def test_torch_finds_the_same_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on any device but a CPU: one record for all conditions of a call."""
+    monkeypatch.setattr(torch, "Event", Done)
+    for text, tensors, env, _ in CASES.values():
+        texts = [text, f"({text}) or 1 < 2", f"not ({text})"]
+        rules = tuple(condition(each, parse(each), tensors) for each in texts)
+        numbers = [rule.numbers_of(env) for rule in rules]
+        wanted = [find(rule, tensors, own) for rule, own in zip(rules, numbers, strict=True)]
+        observer = TorchObserver()
+        observer._judge_later(rules, tensors, [n for own in numbers for n in own], "a call")
+        found = list(observer.collect())
+        same = [(i, offence) for i, offence in enumerate(wanted) if offence is not None]
+        assert repr(found) == repr([("a call", same)] if same else [])
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_torchs_default_dtype_decides_nothing(dtype: torch.dtype, way: str) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int32
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import contracts
 from backends.values import KernelObserver
-from contracts import ContractError, contract, values
+from contracts import ContractError, contiguous, contract, values
 from contracts.contents.torch_observer import TorchObserver
 from contracts.contents.watch import watch
 
@@ -150,6 +150,22 @@ def test_writes_that_functionalize_puts_off_are_seen(way: str) -> None:
 
     ones = torch.ones(4, device=DEVICE)
     assert refused(lambda: torch.func.functionalize(written)(ones)).startswith("x[2] is -3")
+
+
+@pytest.mark.parametrize("text", ["x > y", "x // y > 1", "x / y > 1 and unique(x)"])
+def test_known_layouts_are_judged_in_every_call(text: str, way: str) -> None:
+    """By a kernel, by torch, and with what is made for each call."""
+
+    @contract(contiguous("x", "y"), "n > 0", "n < 99", "n != 7", "n != 9", values(text))
+    def f(x: Int32[Tensor, "n"], y: Int32[Tensor, "n"]) -> None: ...
+
+    x, y = torch.tensor([[8, 9, 10], [2, 2, 2]], dtype=torch.int32, device=DEVICE)
+    for divisor in (2, 2, 2, 2, 20, 30, 2, 20):
+        y[1] = divisor
+        said = "" if divisor == 2 else f"x[1] is 9 and y[1] is {divisor}, breaks {text}"
+        assert refused(lambda: f(x, y)) == said
+        with torch.inference_mode():
+            assert refused(lambda: f(x, y)) == said
 
 
 @pytest.mark.filterwarnings("ignore")
