@@ -196,7 +196,7 @@ def unflatten(
     tensors: Sequence[Any], ints: Sequence[Any], floats: Sequence[Any], words: Sequence[str]
 ) -> list[Any]:
     """The call again, with stand-ins for what the graph could not hold."""
-    sources = {
+    sources: dict[str, Iterator[Any]] = {
         "given": iter(tensors),
         "tensor": iter(_parted(tensors)),
         "int": iter(ints or ()),  # an empty list may arrive as None

@@ -17,7 +17,7 @@ from . import expressions
 from .axes import Computed, Named, Variadic
 from .errors import ContractDefinitionError
 from .rules.about import About
-from .rules.base import Names, Rule
+from .rules.base import Names, Rule, check_fix
 from .rules.expression import Expression, When
 from .rules.memory import NoOverlap
 from .spec import (
@@ -191,7 +191,7 @@ def declare(
         receiver=receiver,
         arguments=arguments,
         rules=_resolve_rules([rule for rule in rules if not isinstance(rule, About)], names),
-        notes=tuple(rule for rule in rules if isinstance(rule, About)),
+        notes=_checked_notes([rule for rule in rules if isinstance(rule, About)], names),
         returns=returns,
         outputs=outputs,
         names=names,
@@ -422,10 +422,18 @@ def _resolve_rules(rules: Sequence[Rule | str], names: Names) -> tuple[Rule, ...
         if not isinstance(item, Rule):
             raise ContractDefinitionError(f"{item!r} is not a rule")
         item = item.resolve(names).identified()
+        item.check_fix(names)
         if item.id in resolved:
             raise ContractDefinitionError(f"two rules have the id {item.id!r}")
         resolved[item.id] = item
     return tuple(resolved.values())
+
+
+def _checked_notes(notes: Sequence[About], names: Names) -> tuple[About, ...]:
+    for note in notes:
+        if note.fix is not None:
+            check_fix(note.fix, names.numbers, f"about {', '.join(note.facts)}")
+    return tuple(notes)
 
 
 def default_device(values: Any) -> torch.device:

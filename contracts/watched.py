@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,16 +13,19 @@ import torch
 
 from . import expressions
 from .axes import Fixed
-from .contents.condition import shared_out
-from .contents.evaluate import Unjudgeable, has_contents, in_transform, without_gradients
+from .contents.condition import Unjudgeable, shared_out
+from .contents.numbers import Uncomputed, checked, number_of
 from .contents.offence import Offence
-from .contents.watch import Judge, watch
+from .contents.plainly import with_contents
+from .contents.promotion import JUDGEABLE
+from .contents.watch import Judge, this_thread, watch
 from .errors import ContractDefinitionError, ContractError, Violation
 from .explain import contents_rules, refusal
-from .expressions import Incomputable, Name, Node, Unbound
+from .expressions import Name, Node, Unbound
 from .model import Declaration
 from .rules.values import Values
 from .spec import TensorSpec
+from .tensors import dtype_name
 
 _NOT_THE_USERS = (
     str(Path(__file__).parent),
@@ -42,15 +44,17 @@ class WatchedCall:
     rules: tuple[int, ...]
     sizes: Mapping[str, Any]
     numbers: Sequence[Any]
+    scalars: Mapping[str, Any]
+    """Those arguments that a fix names."""
     site: str
-    thread: int
+    thread: object
 
     def error(self, found: Sequence[tuple[int, Offence]]) -> ContractError:
         declaration = self.watched.declaration
         conditions = [self.watched.rule(index).resolved for index in self.rules]
         numbers = list(shared_out(conditions, self.numbers))
         violations = [
-            self.watched.violation(self.rules[position], offence, self.sizes, numbers[position][1])
+            self.watched.violation(self.rules[position], offence, self, numbers[position][1])
             for position, offence in found
         ]
         lines = [f"{name} = {size}" for name, size in self.sizes.items()]
@@ -72,8 +76,16 @@ class Watched:
             for _, rule in self._rules
         ]
         tensors = {argument.name for argument in declaration.arguments if argument.is_tensor}
-        self._is_settled = all(condition is None for condition, _ in self._rules) and all(
-            position is None or name in tensors for needs in self._needs for name, position in needs
+        fixes = "".join(rule.fix or "" for _, rule in self._rules)
+        self._in_fixes = [name for name in self._positions if f"{{{name}}}" in fixes]
+        self._is_settled = (
+            not self._in_fixes
+            and all(condition is None for condition, _ in self._rules)
+            and all(
+                position is None or name in tensors
+                for needs in self._needs
+                for name, position in needs
+            )
         )
         """Whether a layout, which has no scalars, decides which rules apply."""
         self.axes = frozenset(declaration.axes).difference(self._positions)
@@ -108,19 +120,22 @@ class Watched:
         plan = self._plans.get(active)
         if plan is None:
             plan = self._plans[active] = _Plan(self, active)
-        tensors = [values[position] for position in plan.tensors]
-        if in_transform():
-            tensors = [without_gradients(x) for x in tensors]
-        if not all(map(has_contents, tensors)):
-            return
+        tensors = []
+        for position in plan.tensors:
+            x = with_contents(values[position])
+            if x is None:
+                return
+            tensors.append(x)
         try:
             numbers = [read(values, sizes) for read in plan.numbers]
-            call = WatchedCall(self, active, sizes, numbers, call_site(), threading.get_ident())
+            given = ((name, values[self._positions[name]]) for name in self._in_fixes)
+            scalars = {name: value for name, value in given if value is not None}
+            call = WatchedCall(self, active, sizes, numbers, scalars, call_site(), this_thread())
             judge = plan.judge(tensors[0].device.type)
             judge(tensors, numbers, call, None)
         except Unbound:
             return
-        except (Unjudgeable, Incomputable) as error:
+        except Unjudgeable as error:
             raise self._refusal(active, error) from None
         if notes is not None and self._is_settled and plan.is_settled:
             notes[self] = _Ready(plan.tensors, numbers, judge, call)
@@ -158,20 +173,22 @@ class Watched:
             name, position = node.id, self._positions.get(node.id)
             if position is None:
                 return lambda values, sizes: sizes[name]
-            return lambda values, sizes: values[position]
-        return lambda values, sizes: expressions.evaluate(node, self.env(values, sizes))
+            return lambda values, sizes: checked(node, values[position])
+        return lambda values, sizes: number_of(node, self.env(values, sizes))
 
     def violation(
-        self, index: int, offence: Offence, sizes: Mapping[str, Any], numbers: Sequence[Any]
+        self, index: int, offence: Offence, call: WatchedCall, numbers: Sequence[Any]
     ) -> Violation:
         condition, rule = self._rules[index]
         facts = [
             f"{expressions.to_text(node)} is {number}"
             for node, number in zip(rule.resolved.numbers, numbers, strict=True)
+            if not isinstance(number, Uncomputed)
         ]
-        fault = rule.broken(offence, facts, sizes)
+        env = {**call.scalars, **call.sizes}
+        fault = rule.broken(offence, facts, env)
         note = self.declaration.note(fault.rule)
-        fault = fault if note is None else note.annotate(fault, dict(sizes))
+        fault = fault if note is None else note.annotate(fault, env)
         return fault if condition is None else condition.qualified(fault)
 
 
@@ -210,8 +227,8 @@ class _Ready:
     """The observer's own."""
 
     def judge(self, values: Sequence[Any]) -> None:
-        call, site, thread = self.call, call_site(), threading.get_ident()
-        if call.site is not site or call.thread != thread:
+        call, site, thread = self.call, call_site(), this_thread()
+        if call.site is not site or call.thread is not thread:
             call = replace(call, site=site, thread=thread)
             self.call = call
         self.judges(
@@ -231,6 +248,11 @@ def check_contents(declaration: Declaration) -> None:
             if spec.dtypes and all(dtype.is_complex for dtype in spec.dtypes):
                 raise ContractDefinitionError(
                     f"{name!r} is complex, and its elements have no order, {what}"
+                )
+            if spec.dtypes and JUDGEABLE.isdisjoint(spec.dtypes):
+                dtypes = " or ".join(sorted(map(dtype_name, spec.dtypes)))
+                raise ContractDefinitionError(
+                    f"{name!r} is {dtypes}, which nothing here computes with, {what}"
                 )
             if spec.shape.variadic is not None:
                 continue

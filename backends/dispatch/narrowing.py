@@ -58,6 +58,7 @@ def narrow(declaration: Declaration, rules: Iterable[Rule | str]) -> Declaration
         if not isinstance(found, Rule):
             raise ContractDefinitionError(f"{item!r} is not a rule")
         found = found.resolve(declaration.names).identified()
+        found.check_fix(declaration.names)
         if found.id in resolved:
             raise ContractDefinitionError(f"two rules have the id {found.id!r}")
         resolved[found.id] = found

@@ -6,18 +6,20 @@ from dataclasses import dataclass
 
 import torch
 
+from contracts.contents.promotion import raised_dtype
+from contracts.tensors import dtype_name
+
 from .shaped import Shaped
 
 
 def parameters(c: int, shaped: Shaped) -> list[tuple[str, str | torch.dtype]]:
     """Of the `c`-th condition: each with its type, or with the dtype that it points to."""
     whole = "i32" if shaped.narrow else "i64"
-    single = "fp64" if shaped.double else "fp32"
     return [
         *((f"x_{c}_{t}_ptr", dtype) for t, dtype in enumerate(shaped.dtypes)),
         *((f"size_{c}_{axis}", "i64") for axis in range(1, shaped.axes)),
         *((f"stride_{c}_{t}_{axis}", "i64") for t, axis in shaped.stepped),
-        *((f"number_{c}_{k}", single if f else whole) for k, f in enumerate(shaped.floats)),
+        *((f"number_{c}_{k}", "fp64" if f else whole) for k, f in enumerate(shaped.floats)),
         (f"n_{c}", "i64"),
     ]
 
@@ -58,8 +60,14 @@ class Access:
         ]
         return " + ".join(terms) or "i_0 * 0"
 
+    def raised_dtype(self, t: int) -> torch.dtype:
+        """That in which an operand's elements are computed."""
+        return raised_dtype(self.shaped.dtypes[t])
+
     def raised(self, t: int) -> str:
-        dtype = self.shaped.dtypes[t]
-        if dtype.is_floating_point:
-            return "tl.float64" if dtype is torch.float64 else "tl.float32"
-        return "tl.int32" if self.shaped.narrow else "tl.int64"
+        return self.type_of(self.raised_dtype(t))
+
+    def type_of(self, dtype: torch.dtype) -> str:
+        """How the kernel calls a dtype that is computed in; int32, where that holds all of it."""
+        name = dtype_name(dtype)
+        return "tl.int32" if name == "int64" and self.shaped.narrow else f"tl.{name}"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from backends.dispatch.cubin import CubinSpec
+from contracts.contents.plainly import plainly
 
 from .shaped import Shaped
 from .source import NUM_WARPS, signature, write
@@ -25,7 +26,6 @@ POINTEES = {
     torch.int32: "i32",
     torch.uint32: "u32",
     torch.int64: "i64",
-    torch.uint64: "u64",
     torch.float16: "fp16",
     torch.bfloat16: "bf16",
     torch.float32: "fp32",
@@ -100,18 +100,39 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Interpreted:
-    """A kernel in Triton's interpreter, which has no streams."""
+    """A kernel in Triton's interpreter, which has no streams, and would guess numbers' types."""
 
     kernel: Any
+    types: tuple[str | torch.dtype, ...]
+    """Of the parameters behind the four that every kernel has."""
 
     def launch(self, programs: int, stream: int, arguments: Sequence[Any]) -> None:
-        self.kernel[(programs, 1, 1)](*arguments)
+        head, own = arguments[:4], arguments[4:]
+        with plainly():  # it copies tensors about, which a launch does not
+            self.kernel[(programs, 1, 1)](*head, *map(_interpreted, own, self.types))
+
+
+def _interpreted(value: Any, kind: str | torch.dtype) -> Any:
+    """A number of its parameter's type, as a launch makes it."""
+    if isinstance(kind, torch.dtype):
+        return value
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    dtype, whole = {
+        "i32": (tl.int32, torch.int32),
+        "i64": (tl.int64, torch.int64),
+        "fp64": (tl.float64, torch.float64),
+    }[kind]
+    array = torch.tensor([value], dtype=whole, device="cpu").numpy()
+    return tl.tensor(TensorHandle(array, dtype), dtype)
 
 
 def load(structure: Structure) -> Compiled | Interpreted:
     """Compile for, and load on, the current device."""
     if interpreted():
-        return Interpreted(load_source(structure.conditions))
+        types = tuple(kind for _, kind in signature(structure.conditions))
+        return Interpreted(load_source(structure.conditions), types)
     return Compiled(compile_spec(structure).load())
 
 

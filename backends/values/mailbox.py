@@ -18,11 +18,13 @@ from typing import Any
 
 import torch
 
+from contracts.contents.plainly import plainly
+
 SLOTS = 1024
 """For calls that run at once, and as many for those that are captured."""
 
-WORDS = 32
-"""int64 words of a slot: a record's greatest length."""
+WORDS = 64
+"""int64 words of a slot: a record's greatest length, twenty rules on a tensor each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,17 @@ class Mailbox:
     """One for all devices and streams of a process: all of them reach pinned memory."""
 
     def __init__(self, pinned: bool) -> None:
-        """Allocates 0.5 MB; not inside a capture."""
-        self.memory = torch.zeros((1 + 2 * SLOTS, WORDS), dtype=torch.int64, pin_memory=pinned)
-        """The first row has the word for attention, each other is a slot."""
-        self._pinned, self._base = pinned, self.memory.data_ptr()
-        self._attention = c_int64.from_address(self.memory.data_ptr())
+        """Allocates 1 MB; not inside a capture."""
+        with plainly():
+            self.memory = torch.zeros(
+                (1 + 2 * SLOTS, WORDS), dtype=torch.int64, device="cpu", pin_memory=pinned
+            )
+            """The first row has the word for attention, each other is a slot."""
+            self._rows = [] if pinned else list(self.memory)
+        self._base = self.memory.data_ptr()
+        self._attention = c_int64.from_address(self._base)
+        self._words = (c_int64 * self.memory.numel()).from_address(self._base)
+        """The same memory, which no mode of torch's stands in front of."""
         self._senders: list[tuple[int, Any]] = [(0, None)] * (1 + 2 * SLOTS)
         self._calls, self._captures, self._marks = count(), count(), count(1)
         self._lock = threading.Lock()
@@ -53,9 +61,9 @@ class Mailbox:
         place = next(self._captures) % SLOTS + SLOTS if captured else next(self._calls) % SLOTS
         row = 1 + place
         self._senders[row] = (mark, sender)
-        if self._pinned:
-            return mark, self._base + row * WORDS * 8, self._base
-        return mark, self.memory[row], self.memory[0]
+        if self._rows:
+            return mark, self._rows[row], self._rows[0]
+        return mark, self._base + row * WORDS * 8, self._base
 
     def collect(self) -> Iterator[Letter]:
         """What has come since the last time, oldest call first."""
@@ -63,12 +71,16 @@ class Mailbox:
             return
         with self._lock:
             self._attention.value = 0  # before the look at the slots: what comes later asks again
-            marks = self.memory[1:, 0].tolist()
-            for row in sorted((1 + i for i, mark in enumerate(marks) if mark), key=self._age):
-                mark, *words = self.memory[row].tolist()
-                self.memory[row, 0] = 0
-                known, sender = self._senders[row]
-                yield Letter(sender if mark == known else None, words)
-
-    def _age(self, row: int) -> int:
-        return int(self.memory[row, 0])
+            words, done = self._words, False
+            try:
+                marks = words[WORDS::WORDS]
+                for _, row in sorted((mark, 1 + i) for i, mark in enumerate(marks) if mark):
+                    start = row * WORDS
+                    mark, *record = words[start : start + WORDS]
+                    words[start] = 0
+                    known, sender = self._senders[row]
+                    yield Letter(sender if mark == known else None, record)
+                done = True
+            finally:
+                if not done:  # who reads has failed, or has stopped: there is more to be read
+                    self._attention.value = 1

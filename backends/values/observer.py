@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
-import operator
-import struct
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
 
 from contracts import ContractError, Violation
 from contracts.contents.condition import Condition
-from contracts.contents.evaluate import Unjudgeable, raised
-from contracts.contents.offence import Offence
-from contracts.contents.watch import Found, watch
-from contracts.tensors import PLAIN_TYPES, misread
+from contracts.contents.offence import Offence, as_element
+from contracts.contents.plainly import plainly
+from contracts.contents.torch_observer import TorchObserver
+from contracts.contents.watch import Found, this_thread, watch
 
 from . import kernel
+from .judge import KernelJudge
 from .mailbox import WORDS, Mailbox
-from .plan import Plan, groups_of, plan
-from .shaped import fits_int32
-
-KEPT_PLANS = 256
+from .plan import Plan
 
 
 @dataclass(slots=True)
@@ -46,8 +41,9 @@ class Sender:
             stop = start + 2 + len(shapes)
             count, index, *values = words[start:stop]
             if count:
-                kept = map(as_element, values, shaped.dtypes)
-                found.append((position, Offence(count, index, tuple(kept), shapes)))
+                dtypes = shaped.dtypes[: len(shapes)]
+                kept = tuple(map(as_element, values, dtypes))
+                found.append((position, Offence(count, index, kept, shapes, dtypes)))
             start = stop
         return found
 
@@ -56,7 +52,7 @@ class Sender:
 class LostCall:
     """A call whose slot was given to another before the device had judged it."""
 
-    thread: int
+    thread: object
 
     def error(self, found: Found) -> ContractError:
         message = "contents broke a rule, so long ago that the call is no longer known"
@@ -64,9 +60,11 @@ class LostCall:
 
 
 class KernelObserver:
-    """Watches tensors of CUDA devices; in Triton's interpreter, of the CPU."""
+    """Watches tensors of CUDA devices; in Triton's interpreter, of the CPU. What no kernel can say
+    exactly it leaves to torch."""
 
     def __init__(self) -> None:
+        self.torch = TorchObserver()
         self._states: dict[tuple[int, int], torch.Tensor] = {}
         """Each stream's own: its kernels run one after another."""
         self._kernels: dict[tuple[kernel.Structure, int], kernel.Compiled | kernel.Interpreted] = {}
@@ -74,18 +72,20 @@ class KernelObserver:
         self._lock = threading.Lock()
 
     def judge_of(self, conditions: tuple[Condition, ...]) -> KernelJudge:
-        return KernelJudge(self, conditions)
+        return KernelJudge(conditions, self.launch, self.torch.judge_of(conditions))
 
     def collect(self) -> Iterator[tuple[Any, Found]]:
+        yield from self.torch.collect()
         if self._mailbox is None:
             return
         for letter in self._mailbox.collect():
             if letter.sender is None:
-                yield LostCall(threading.get_ident()), []
+                yield LostCall(this_thread()), []
             else:
                 yield letter.sender.call, letter.sender.read(letter.words)
 
     def wait(self) -> None:
+        self.torch.wait()
         for device_index in {index for index, _ in self._states if index >= 0}:
             if torch.cuda.is_current_stream_capturing():
                 raise RuntimeError("contracts.synchronize() cannot wait inside a graph's capture")
@@ -106,7 +106,7 @@ class KernelObserver:
             plan.run = self._loaded(plan.structure, index, captured)
         stream = kernel.current_stream(index)
         if captured:  # the graph's own, and zero at the beginning of each replay
-            state = torch.zeros(WORDS, dtype=torch.int64, device=tensors[0].device)
+            state = new_state(tensors[0].device)
         else:
             known = self._states.get((index, stream))
             if known is None:
@@ -139,103 +139,12 @@ class KernelObserver:
 
     def _new_state(self, index: int, stream: int, device: torch.device) -> torch.Tensor:
         with self._lock:
-            state = torch.zeros(WORDS, dtype=torch.int64, device=device)
-            return self._states.setdefault((index, stream), state)
+            return self._states.setdefault((index, stream), new_state(device))
 
 
-class KernelJudge:
-    """Judges the conditions of one contract, or those of them that apply to a call."""
-
-    def __init__(self, observer: KernelObserver, conditions: tuple[Condition, ...]) -> None:
-        self._observer = observer
-        self._groups = groups_of(conditions)
-        self._plans: dict[Any, list[Plan]] = {}
-
-    def __call__(
-        self,
-        tensors: Sequence[torch.Tensor],
-        numbers: Sequence[Any],
-        call: Any,
-        memory: dict[Any, Any] | None = None,
-    ) -> None:
-        if memory is not None:
-            aligned = tuple([x.data_ptr() % kernel.ALIGNMENT == 0 for x in tensors])
-            plans = memory.get(aligned)
-            if plans is not None:
-                self._launch(plans, tensors, numbers, call)
-                return
-        given = tensors
-        device = tensors[0].device
-        direct = loadable(device)
-        tensors = [
-            x
-            if x.dtype in direct and type(x) in PLAIN_TYPES and not x.is_neg()
-            else plain(x, direct)
-            for x in tensors
-        ]
-        key = (
-            *[
-                (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % kernel.ALIGNMENT == 0)
-                for x in tensors
-            ],
-            *[(type(number), fits_int32(number)) for number in numbers],
-        )
-        plans = self._plans.get(key)
-        if plans is None:
-            plans = self._plan(key, tensors, numbers)
-        if memory is not None and all(map(operator.is_, given, tensors)):
-            memory[aligned] = plans
-        self._launch(plans, tensors, numbers, call)
-
-    def _launch(
-        self,
-        plans: Sequence[Plan],
-        tensors: Sequence[torch.Tensor],
-        numbers: Sequence[Any],
-        call: Any,
-    ) -> None:
-        index = tensors[0].get_device()
-        if index >= 0 and index != torch.cuda.current_device():
-            with torch.cuda.device(index):
-                self._launch(plans, tensors, numbers, call)
-            return
-        for each in plans:
-            if each.programs:
-                self._observer.launch(each, index, tensors, numbers, call)
-
-    def _plan(
-        self, key: Any, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]
-    ) -> list[Plan]:
-        if len(self._plans) >= KEPT_PLANS:
-            self._plans.clear()
-        plans = self._plans[key] = [plan(group, tensors, numbers) for group in self._groups]
-        return plans
-
-
-def as_element(word: int, dtype: torch.dtype) -> int | float | bool:
-    """What a kernel has written of an element: floats as the bits of a float64."""
-    if dtype.is_floating_point:
-        return float(struct.unpack("<d", struct.pack("<q", word))[0])
-    return bool(word) if dtype is torch.bool else word
-
-
-def plain(x: torch.Tensor, direct: frozenset[torch.dtype]) -> torch.Tensor:
-    """A tensor that a kernel reads rightly at its address."""
-    reason = misread(x)
-    if reason is not None and "lazy" not in reason:
-        raise Unjudgeable(f"a tensor is {reason}")
-    x = x.detach().resolve_neg()
-    return x if x.dtype in direct else raised(x)
-
-
-@cache
-def loadable(device: torch.device) -> frozenset[torch.dtype]:
-    """The dtypes that a kernel loads as they are. FP8 has to be known to the device; to Triton's
-    interpreter it is not, which takes its NaN for a number."""
-    dtypes = frozenset(kernel.POINTEES)
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9):
-        return dtypes
-    return dtypes - {torch.float8_e4m3fn, torch.float8_e5m2}
+def new_state(device: torch.device) -> torch.Tensor:
+    with plainly():  # it serves all later calls on its stream, not this one alone
+        return torch.zeros(WORDS, dtype=torch.int64, device=device)
 
 
 def register() -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import torch
 
-from contracts.contents.condition import Condition
-from contracts.contents.evaluate import Unjudgeable, is_unique, raised
+from contracts.contents.condition import Condition, Unjudgeable
+from contracts.contents.plainly import plainly
+from contracts.contents.promotion import raised
+from contracts.contents.rows import is_unique
 
-from . import kernel
+from . import kernel, source
+from .expressible import check
 from .layout import lay_out
 from .mailbox import WORDS
 from .shaped import (
@@ -69,8 +72,10 @@ class Arguments:
         arguments = self.fixed.copy()
         for place, position in self.tensors:
             arguments[place] = kernel.argument_of(tensors[position])
-        for place, position in self.sought:
-            arguments[place] = is_unique(raised(tensors[position]))
+        if self.sought:
+            with plainly():
+                for place, position in self.sought:
+                    arguments[place] = is_unique(raised(tensors[position]))
         for place, position in self.numbers:
             arguments[place] = numbers[position]
         return arguments
@@ -127,7 +132,8 @@ def parted(conditions: Sequence[Condition]) -> list[tuple[int, ...]]:
 
 
 def plan(group: Group, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Plan:
-    """Plan for a call's tensors and numbers. Raises Unjudgeable."""
+    """Plan for a call's tensors and numbers. Raises Unjudgeable, and Inexpressible where no kernel
+    can judge as torch does."""
     shaped, shapes, numels = [], [], []
     arguments = Arguments()
     aligned = True
@@ -135,6 +141,7 @@ def plan(group: Group, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) 
         group.conditions, group.tensors, group.sought, group.numbers, strict=True
     ):
         given = [tensors[i] for i in mine]
+        own = [numbers[i] for i in numbered]
         if any(x.device != tensors[0].device for x in given):
             raise Unjudgeable("its tensors lie on different devices")
         masks = [torch.empty(tensors[i].shape, dtype=torch.bool, device="meta") for i in sought]
@@ -147,8 +154,8 @@ def plan(group: Group, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) 
             )
         except RuntimeError as error:
             raise Unjudgeable(str(error).partition("\n")[0]) from None
+        check(condition, given, own)
         aligned &= all(x.data_ptr() % kernel.ALIGNMENT == 0 for x in given)
-        own = [numbers[i] for i in numbered]
         narrow = all(x.dtype in _FIT_INT32 for x in loaded) and all(map(fits_int32, own))
         shaped.append(
             Shaped(
@@ -168,6 +175,7 @@ def plan(group: Group, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) 
         arguments.fixed += (*layout.sizes[1:], *steps)
         arguments.leave_open(arguments.numbers, numbered)
         arguments.fixed.append(layout.numel)
+    source.check(shaped)
     return Plan(
         group,
         kernel.Structure(tuple(shaped), aligned),

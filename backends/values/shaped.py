@@ -49,10 +49,6 @@ class Shaped:
             if step == "n"
         ]
 
-    @property
-    def double(self) -> bool:
-        return torch.float64 in self.dtypes
-
 
 def operands(condition: Condition) -> tuple[str, ...]:
     """What the kernel loads for a condition: its tensors, and what torch derives from them."""

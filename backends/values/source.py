@@ -44,6 +44,11 @@ def floor_mod(a, b):
 
 
 @triton.jit
+def ceil_div(a, b):
+    return -floor_div(-a, b)
+
+
+@triton.jit
 def as_word(value):
     if value.dtype.is_floating():
         return value.to(tl.float64).to(tl.int64, bitcast=True)
@@ -56,6 +61,12 @@ def signature(conditions: Sequence[Shaped]) -> list[tuple[str, str | torch.dtype
     """The kernel's parameters behind the four that every kernel has, each with its type, or with
     the dtype that it points to."""
     return [parameter for c, shaped in enumerate(conditions) for parameter in parameters(c, shaped)]
+
+
+def check(conditions: Sequence[Shaped]) -> None:
+    """Raise Inexpressible where `write` would."""
+    for c, shaped in enumerate(conditions):
+        Functions(c, shaped).breaks()
 
 
 def write(conditions: Sequence[Shaped]) -> str:
@@ -113,7 +124,8 @@ class Functions(Access):
         return 1 + 2 * self.c
 
     def breaks(self) -> str:
-        """`breaks_c(start, lane, inside, ...)`: which of these elements break the condition."""
+        """`breaks_c(start, lane, inside, ...)`: which of these elements break the condition. Raises
+        Inexpressible."""
         mask = "" if self.shaped.even else ", mask=inside"
         lines = [
             "@triton.jit",
@@ -125,7 +137,7 @@ class Functions(Access):
             offset = self.offset(t)
             lines.append(f"    x_{t} = tl.load(x_{self.c}_{t}_ptr + {offset}{mask})")
             lines.append(f"    x_{t} = x_{t}.to({self.raised(t)})")
-        text, _ = Text(self, lines).truth(self.shaped.condition.elements)
+        text = Text(self, lines).truth(self.shaped.condition.elements)
         lines.append(f"    return ({text} == 0)" + ("" if self.shaped.even else " & inside"))
         return "\n".join(lines) + "\n"
 

@@ -1,7 +1,7 @@
 """Contents judged in torch, without waiting: the observer of every device that has no better one.
 
-On the CPU a call is judged at once. Elsewhere each condition costs several launches, and one small
-copy into pinned memory that the host looks at later.
+On the CPU a call is judged at once. Elsewhere each condition costs several launches, and each call
+one small copy into pinned memory that the host looks at later.
 """
 
 from __future__ import annotations
@@ -15,19 +15,38 @@ import torch
 
 from .condition import Condition, shared_out
 from .evaluate import holds
-from .offence import Offence, find
+from .offence import Offence, as_element, as_word, find
+from .plainly import plainly
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a record says of one condition: its count, an index, and its tensors' elements there."""
+
+    position: int
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
 
 
 @dataclass(frozen=True)
 class _Pending:
     call: Any
-    position: int
     record: torch.Tensor
-    """float64 in pinned memory: count, index, and the value of each tensor."""
+    """int64 in pinned memory."""
     done: torch.Event
-    shapes: tuple[tuple[int, ...], ...]
-    whole: tuple[bool, ...]
-    """Whether each tensor holds integers."""
+    parts: Sequence[_Part]
+
+    def read(self) -> list[tuple[int, Offence]]:
+        with plainly():
+            words = iter(self.record.tolist())
+        found = []
+        for part in self.parts:
+            count, index = next(words), next(words)
+            values = tuple(as_element(next(words), dtype) for dtype in part.dtypes)
+            if count:
+                offence = Offence(count, index, values, part.shapes, part.dtypes)
+                found.append((part.position, offence))
+        return found
 
 
 class TorchObserver:
@@ -58,15 +77,11 @@ class TorchObserver:
         while self._found:
             yield self._found.popleft()
         while self._pending and self._pending[0].done.query():
-            pending = self._pending.popleft()
-            count, index, *values = pending.record.tolist()
-            if count:
-                kept = tuple(
-                    int(value) if whole else value
-                    for value, whole in zip(values, pending.whole, strict=True)
-                )
-                offence = Offence(int(count), int(index), kept, pending.shapes)
-                yield pending.call, [(pending.position, offence)]
+            pending = self._pending[0]
+            found = pending.read()
+            self._pending.popleft()
+            if found:
+                yield pending.call, found
 
     def wait(self) -> None:
         for pending in list(self._pending):
@@ -97,22 +112,30 @@ class TorchObserver:
         device = next(iter(tensors.values())).device
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
-                "contents cannot be watched inside a CUDA graph capture by torch alone: import "
-                "backends, which does it in one kernel"
+                "contents that torch judges cannot be watched inside a CUDA graph capture: import "
+                "backends, whose kernel does it, where it can say a rule exactly as torch does"
             )
-        for position, (condition, own) in enumerate(shared_out(conditions, numbers)):
-            broken = ~holds(condition, tensors, own)
-            if not broken.numel():
-                continue
-            places = torch.arange(broken.numel(), device=device)
-            index = torch.where(broken.flatten(), places, broken.numel() - 1).min()
-            mine = [tensors[name].detach() for name in condition.tensors]
-            values = [x.expand(broken.shape).to(torch.float64).take(index) for x in mine]
-            record = torch.stack([broken.sum().double(), index.double(), *values])
-            pinned = torch.empty(record.shape, dtype=record.dtype, pin_memory=True)
+        words: list[torch.Tensor] = []
+        parts: list[_Part] = []
+        with plainly():
+            for position, (condition, own) in enumerate(shared_out(conditions, numbers)):
+                mine = [tensors[name].detach() for name in condition.tensors]
+                broken = ~holds(condition, tensors, own)
+                if not broken.numel():
+                    continue
+                places = torch.arange(broken.numel(), device=device)
+                index = torch.where(broken.flatten(), places, broken.numel() - 1).min()
+                values = [as_word(x.expand(broken.shape)).take(index) for x in mine]
+                words += [broken.sum(), index, *values]
+                shapes = tuple(tuple(x.shape) for x in mine)
+                parts.append(_Part(position, shapes, tuple(x.dtype for x in mine)))
+            if not parts:
+                return
+            record = torch.stack(words)
+            pinned = torch.empty(
+                record.shape, dtype=torch.int64, device="cpu", pin_memory=device.type != "cpu"
+            )
             pinned.copy_(record, non_blocking=True)
             done = torch.Event(device)
             done.record()
-            whole = tuple(not x.dtype.is_floating_point for x in mine)
-            shapes = tuple(tuple(x.shape) for x in mine)
-            self._pending.append(_Pending(call, position, pinned, done, shapes, whole))
+        self._pending.append(_Pending(call, pinned, done, parts))

@@ -7,6 +7,7 @@ has an observer in torch; a package that can do better on a device registers its
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +28,8 @@ Found = Sequence[tuple[int, Offence]]
 class Call(Protocol):
     """A call that was judged, as the observer hands it back."""
 
-    thread: int
+    thread: object
+    """`this_thread()` where it was made."""
 
     def error(self, found: Found) -> ContractError: ...
 
@@ -52,13 +54,30 @@ class Observer(Protocol):
         """Wait until everything that was handed in is judged."""
 
 
+class _Thread(threading.local):
+    """Something of each thread's own. Its number would not do: the system gives it to another
+    thread once this one has ended, which would then raise the errors of the dead."""
+
+    def __init__(self) -> None:
+        self.key = object()
+
+
+_thread = _Thread()
+
+
+def this_thread() -> object:
+    """Stands for the thread that asks, and for no other one ever."""
+    return _thread.key
+
+
 @dataclass
 class Watch:
     """The observers of one process, and the errors that are still to be raised."""
 
     observers: dict[str, Observer] = field(default_factory=dict)
-    errors: dict[int, deque[ContractError]] = field(default_factory=dict)
-    """By thread."""
+    errors: dict[object, deque[tuple[Call, Found]]] = field(default_factory=dict)
+    """What was found of each thread's calls; that of threads which have ended waits for
+    `synchronize`."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def register(self, device_type: str, observer: Observer) -> None:
@@ -75,34 +94,40 @@ class Watch:
         with self.lock:
             for observer in self.observers.values():
                 for call, found in observer.collect():
-                    self.errors.setdefault(call.thread, deque()).append(call.error(found))
+                    self.errors.setdefault(call.thread, deque()).append((call, found))
 
     def raise_found(self) -> None:
         """Raise the oldest error of a call that this thread has made."""
         self.collect()
         if self.errors:
-            self._raise(threading.get_ident())
+            self._raise(this_thread())
 
     def synchronize(self) -> None:
         for observer in list(self.observers.values()):
             observer.wait()
         self.collect()
-        self._raise(threading.get_ident())
+        self._raise(this_thread())
         for thread in list(self.errors):
             self._raise(thread)
 
-    def _raise(self, thread: int) -> None:
+    def _raise(self, thread: object) -> None:
         with self.lock:
             errors = self.errors.get(thread)
             if not errors:
                 return
-            error = errors.popleft()
+            call, found = errors.popleft()
             if not errors:
                 del self.errors[thread]
-        raise error
+        raise call.error(found)  # under no name: its traceback holds this frame, and all above it
+
+    def renew_lock(self) -> None:
+        """In a forked child, where nobody may be left to release the lock."""
+        self.lock = threading.Lock()
 
 
 watch = Watch()
+if hasattr(os, "register_at_fork"):  # where there is fork
+    os.register_at_fork(after_in_child=watch.renew_lock)
 
 
 def synchronize() -> None:

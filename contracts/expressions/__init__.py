@@ -1,10 +1,11 @@
 """The rule language: text is parsed to a small AST, evaluated, and emitted as Python."""
 
 from .emit import emit, has_axis, to_text
-from .evaluate import evaluate, nearest
+from .evaluate import OPERATORS, evaluate, nearest
 from .functions import (
     NUMERIC_FUNCTIONS,
     TENSOR_FUNCTIONS,
+    DividesByZero,
     Incomputable,
     Unbound,
     cdiv,
@@ -35,11 +36,13 @@ from .parse import is_condition, parse
 
 __all__ = [
     "NUMERIC_FUNCTIONS",
+    "OPERATORS",
     "TENSOR_FUNCTIONS",
     "Binary",
     "Call",
     "Compare",
     "Const",
+    "DividesByZero",
     "Incomputable",
     "IsNone",
     "Logical",

@@ -6,10 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .functions import NUMERIC_FUNCTIONS, TENSOR_FUNCTIONS, Incomputable, Unbound, exact_div
+from .functions import (
+    NUMERIC_FUNCTIONS,
+    TENSOR_FUNCTIONS,
+    DividesByZero,
+    Incomputable,
+    Unbound,
+    exact_div,
+)
 from .nodes import Binary, Call, Compare, Const, IsNone, Logical, Name, Node, Tuple, Unary, walk
 
-_APPLY: dict[str, Callable[[Any, Any], Any]] = {
+OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -28,12 +35,16 @@ _APPLY: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def evaluate(node: Node, env: Mapping[str, Any]) -> Any:
-    """The expression's value; `env` holds axes and arguments. Raises Unbound or Incomputable."""
-    return _EVALUATE[type(node)](node, env)
+_Operators = Mapping[str, Callable[[Any, Any], Any]]
 
 
-def _name(node: Name, env: Mapping[str, Any]) -> Any:
+def evaluate(node: Node, env: Mapping[str, Any], operators: _Operators = OPERATORS) -> Any:
+    """The expression's value; `env` holds axes and arguments, and `operators` says what those with
+    two operands mean. Raises Unbound or Incomputable."""
+    return _EVALUATE[type(node)](node, env, operators)
+
+
+def _name(node: Name, env: Mapping[str, Any], operators: _Operators) -> Any:
     try:
         value = env[node.id]
     except KeyError:
@@ -43,63 +54,64 @@ def _name(node: Name, env: Mapping[str, Any]) -> Any:
     return value
 
 
-def _unary(node: Unary, env: Mapping[str, Any]) -> Any:
-    value = evaluate(node.operand, env)
+def _unary(node: Unary, env: Mapping[str, Any], operators: _Operators) -> Any:
+    value = evaluate(node.operand, env, operators)
     return not value if node.operator == "not" else -value
 
 
-def _binary(node: Binary, env: Mapping[str, Any]) -> Any:
-    return _apply(node.operator, evaluate(node.left, env), evaluate(node.right, env))
+def _binary(node: Binary, env: Mapping[str, Any], operators: _Operators) -> Any:
+    left, right = evaluate(node.left, env, operators), evaluate(node.right, env, operators)
+    return _guarded(operators[node.operator], left, right)
 
 
-def _compare(node: Compare, env: Mapping[str, Any]) -> bool:
-    left = evaluate(node.operands[0], env)
+def _compare(node: Compare, env: Mapping[str, Any], operators: _Operators) -> bool:
+    left = evaluate(node.operands[0], env, operators)
     for operator, operand in zip(node.operators, node.operands[1:], strict=True):
-        right = evaluate(operand, env)
-        if not _apply(operator, left, right):
+        right = evaluate(operand, env, operators)
+        if not _guarded(operators[operator], left, right):
             return False
         left = right
     return True
 
 
-def _logical(node: Logical, env: Mapping[str, Any]) -> Any:
+def _logical(node: Logical, env: Mapping[str, Any], operators: _Operators) -> Any:
     stop = node.operator == "or"
     value = not stop
     for operand in node.operands:
-        value = evaluate(operand, env)
+        value = evaluate(operand, env, operators)
         if bool(value) is stop:
             break
     return value
 
 
-def _call(node: Call, env: Mapping[str, Any]) -> Any:
-    values = [evaluate(operand, env) for operand in node.operands]
+def _tuple(node: Tuple, env: Mapping[str, Any], operators: _Operators) -> Any:
+    return tuple(evaluate(item, env, operators) for item in node.items)
+
+
+def _call(node: Call, env: Mapping[str, Any], operators: _Operators) -> Any:
+    values = [evaluate(operand, env, operators) for operand in node.operands]
     functions = TENSOR_FUNCTIONS if node.function in TENSOR_FUNCTIONS else NUMERIC_FUNCTIONS
     return _guarded(functions[node.function][0], *values)
 
 
-_EVALUATE: dict[type[Any], Callable[[Any, Mapping[str, Any]], Any]] = {
-    Const: lambda node, env: node.value,
+_EVALUATE: dict[type[Any], Callable[[Any, Mapping[str, Any], _Operators], Any]] = {
+    Const: lambda node, env, operators: node.value,
     Name: _name,
     Unary: _unary,
     Binary: _binary,
-    Tuple: lambda node, env: tuple(evaluate(item, env) for item in node.items),
+    Tuple: _tuple,
     Compare: _compare,
     Logical: _logical,
-    IsNone: lambda node, env: (env.get(node.name) is None) is not node.negated,
+    IsNone: lambda node, env, operators: (env.get(node.name) is None) is not node.negated,
     Call: _call,
 }
-
-
-def _apply(operator: str, left: Any, right: Any) -> Any:
-    return _guarded(_APPLY[operator], left, right)
 
 
 def _guarded(function: Callable[..., Any], *values: Any) -> Any:
     try:
         return function(*values)
     except ZeroDivisionError:
-        raise Incomputable("it divides by zero") from None
+        raise DividesByZero("it divides by zero") from None
     except Exception as error:
         raise Incomputable(str(error).partition("\n")[0] or type(error).__name__) from None
 

@@ -14,6 +14,10 @@ class Incomputable(Exception):
     """The expression has no value: an inexact or zero division, say. `str()` says which."""
 
 
+class DividesByZero(Incomputable):
+    """It has none because a divisor is zero."""
+
+
 def exact_div(a: Any, b: Any) -> Any:
     """`a / b` for sizes: the division must leave nothing over."""
     try:

@@ -13,6 +13,9 @@ from ..errors import ContractDefinitionError
 from .functions import NUMERIC_FUNCTIONS, TENSOR_FUNCTIONS
 from .nodes import Binary, Call, Compare, Const, IsNone, Logical, Name, Node, Tuple, Unary
 
+DEPTH = 100
+"""Operations within one another: reading and judging them recurses, on top of the user's calls."""
+
 _BINARY = {
     ast.Add: "+",
     ast.Sub: "-",
@@ -44,11 +47,34 @@ def parse(
     `more_functions` gives the names and operand counts of functions that only some expressions
     may call.
     """
+    shown = text if len(text) <= 60 else text[:57] + "..."
+    too_deep = ContractDefinitionError(
+        f"the expression {shown!r} is nested too deeply: at most {DEPTH} operations stand within "
+        "one another, and in a sum each term within all that follow"
+    )
     try:
         tree = ast.parse(text.strip(), mode="eval")
+    except (RecursionError, MemoryError):
+        raise too_deep from None
     except (SyntaxError, ValueError) as error:
         raise ContractDefinitionError(f"cannot read the expression {text!r}: {error}") from None
+    if _depth(tree) > DEPTH:
+        raise too_deep
     return _Reader(text, placeholders or {}, more_functions or {}).read(tree.body)
+
+
+def _depth(tree: ast.AST) -> int:
+    """How many nodes stand within one another, found without recursion."""
+    depth, level = 0, [tree]
+    while level:
+        depth += 1
+        level = [
+            child
+            for node in level
+            for child in ast.iter_child_nodes(node)
+            if isinstance(child, ast.expr)
+        ]
+    return depth
 
 
 def is_condition(node: Node) -> bool:

@@ -7,6 +7,7 @@ arguments when the contract is declared, `emit` straight-line tests for the gene
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ..errors import Violation
+from ..errors import ContractDefinitionError, Violation
 from ..expressions import Node
 
 
@@ -35,6 +36,11 @@ class Names:
     unsure: frozenset[str]
     """Axes that some legal calls leave without a size."""
     variadic: frozenset[str]
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """Axes, and arguments that are no tensors: what a fix may name."""
+        return (self.arguments - frozenset(self.tensors)) | self.axes | self.variadic
 
 
 class Code(Protocol):
@@ -139,6 +145,11 @@ class Rule:
     def judge(self, call: Call) -> Iterator[Violation]:
         raise NotImplementedError
 
+    def check_fix(self, names: Names) -> None:
+        """ContractDefinitionError where the fix could not be filled in."""
+        if self.fix is not None:
+            check_fix(self.fix, names.numbers, self.text)
+
     def identified(self) -> Rule:
         return self if self.id else replace(self, id=self.text.replace(" ", ""))
 
@@ -146,6 +157,22 @@ class Rule:
         if self.fix is not None:
             details["fix"] = format_fix(self.fix, call.env)
         return Violation(rule=self.id, message=message, hint=self.hint, **details)
+
+
+def check_fix(template: str, names: frozenset[str], text: str) -> None:
+    """ContractDefinitionError where a fix has more in its braces than one of these names."""
+    what = f"the fix {template!r} of {text!r}"
+    try:
+        fields = [field[1:] for field in string.Formatter().parse(template) if field[1] is not None]
+    except ValueError as error:
+        raise ContractDefinitionError(f"{what} cannot be read: {error}") from None
+    for name, spec, conversion in fields:
+        if name not in names or spec or conversion:
+            whole = f"{name}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}"
+            raise ContractDefinitionError(
+                f"{what} has {{{whole}}}, which is neither an axis nor an argument without "
+                "tensors; braces that are meant are doubled"
+            )
 
 
 def format_fix(template: str, env: dict[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ from ..errors import ContractDefinitionError, Violation
 from ..expressions import Incomputable, Node, Unbound
 from ..tensors import address, misread
 from ..transforms import beneath
-from .base import Call, Code, Names, Rule, format_fix
+from .base import Call, Code, Names, Rule, check_fix, format_fix
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,10 @@ class Expression(Rule):
         for name in sorted(expressions.unguarded(self.node, asked & unsure)):
             raise ContractDefinitionError(f"{name!r} may be None where it is used, {what}")
         return replace(self, optional=frozenset(unsure - asked))
+
+    def check_fix(self, names: Names) -> None:
+        if self.fix is not None:
+            check_fix(self.fix, names.numbers | {"nearest", "extra"}, self.text)
 
     def emit(self, code: Code) -> None:
         with code.present(*sorted(self.optional)):
@@ -203,6 +207,9 @@ class When(Rule):
     def resolve(self, names: Names) -> Rule:
         return replace(self, condition=self.condition.resolve(names), rule=self.rule.resolve(names))
 
+    def check_fix(self, names: Names) -> None:
+        self.rule.check_fix(names)
+
     def identified(self) -> Rule:
         identified = super().identified()
         assert isinstance(identified, When)
@@ -245,9 +252,11 @@ class When(Rule):
 
 
 def when(condition: str, then: Rule | str, *, id: str = "", hint: str | None = None) -> When:
-    """`then` must hold in the calls in which `condition` does."""
+    """`then` must hold in the calls in which `condition` does. The id is that of `then`, where it
+    has one and none is given."""
     inner = Expression(then) if isinstance(then, str) else then
     if isinstance(inner, When):  # one condition, of both
         condition = f"({condition}) and ({inner.condition.source})"
         inner, id, hint = inner.rule, id or inner.id, hint or inner.hint
-    return When(Expression(condition), replace(inner, hint=inner.hint or hint), id=id, hint=hint)
+    inner = replace(inner, hint=inner.hint or hint)
+    return When(Expression(condition), inner, id=id or inner.id, hint=hint)

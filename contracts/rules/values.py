@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..contents import condition as language
-from ..contents.condition import Condition
-from ..contents.evaluate import Unjudgeable, has_contents
+from ..contents.condition import Condition, Unjudgeable
 from ..contents.offence import Offence, find
+from ..contents.plainly import with_contents
 from ..errors import ContractDefinitionError, Violation
-from ..expressions import Incomputable, Unbound
+from ..expressions import Unbound
 from .base import Call, Code, Names, Rule, format_fix
 
 
@@ -59,14 +59,17 @@ class Values(Rule):
         condition, env = self.resolved, call.env
         if any(env.get(name) is None for name in condition.names):
             return
-        tensors = {name: env[name] for name in condition.tensors}
-        if not all(has_contents(x) for x in tensors.values()):
-            return
+        tensors = {}
+        for name in condition.tensors:
+            x = with_contents(env[name])
+            if x is None:
+                return
+            tensors[name] = x
         try:
             offence = find(condition, tensors, condition.numbers_of(env))
         except Unbound:
             return
-        except (Unjudgeable, Incomputable) as error:
+        except Unjudgeable as error:
             yield self.violation(call, f"{self.text} cannot be judged: {error}")
             return
         if offence is not None:
@@ -110,6 +113,11 @@ def values(condition: str, *, id: str = "", hint: str | None = None, **more: Any
     arguments. Tensors broadcast. `sorted(x)` and `unique(x)` judge a tensor along its last axis.
     Every element has to obey. The rule is skipped in calls that leave out a tensor, an axis or an
     argument that it names.
+
+    Integers are computed in int64, float64 elements in float64, and narrower floats in float32,
+    as which numbers meet them; where integers meet floats, and where `/` divides them, all is
+    computed in float64, exact up to 2**53. What `and` and `or` have decided is asked no further. An
+    integer divisor of zero breaks the rule where it is reached; floats divide as IEEE 754 says.
 
     values("0 <= topk_length <= topk")
     values("isfinite(q_scale) and q_scale > 0")

@@ -81,9 +81,10 @@ def _fills(plan: Plan, dtype: torch.dtype, rules: list[Values]) -> list[float | 
             if isinstance(node, Const) and isinstance(node.value, int | float)
         }
         try:
-            limits |= set(condition.numbers_of(env))
-        except (expressions.Unbound, expressions.Incomputable):
+            numbers = condition.numbers_of(env)
+        except expressions.Unbound:
             continue
+        limits |= {number for number in numbers if isinstance(number, int | float)}
     near = sorted({n + step for n in limits for step in (-1, 0, 1)})
     fitting = [fill for fill in (*COMMON, *near) if _holds(dtype, fill)]
     return list({repr(fill): fill for fill in fitting}.values())

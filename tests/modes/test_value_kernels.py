@@ -15,8 +15,7 @@ from backends.values import KernelObserver, mailbox
 from backends.values.layout import lay_out
 from backends.values.plan import parted
 from contracts import ContractError
-from contracts.contents.condition import Condition, condition, parse
-from contracts.contents.evaluate import Unjudgeable
+from contracts.contents.condition import Condition, Unjudgeable, condition, parse
 from contracts.contents.offence import Offence, find
 
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -179,7 +178,7 @@ def test_several_conditions_are_judged_by_one_launch(
 
 
 def test_conditions_with_too_long_a_record_are_parted(observer: KernelObserver) -> None:
-    tensors = {f"x{i}": ints(3) for i in range(9)}
+    tensors = {f"x{i}": ints(3) for i in range(20)}
     conditions = [
         read(f"{' + '.join(tensors)} < n", tensors),
         *(read(f"{x} < n", tensors) for x in tensors),
@@ -187,6 +186,69 @@ def test_conditions_with_too_long_a_record_are_parted(observer: KernelObserver) 
     assert len(parted(conditions)) > 1
     found = watched(observer, conditions, tensors, {"n": -1})
     assert all(offence is not None and offence.count == 3 for offence in found)
+
+
+def by_kernel(text: str, tensors: dict[str, torch.Tensor], env: dict[str, Any]) -> bool:
+    """Whether a kernel judges such a call, and not torch."""
+    observer = KernelObserver()
+    launches: list[Any] = []
+    observer.launch = lambda *given: launches.append(given)  # type: ignore[method-assign]
+    rule = read(text, tensors)
+    numbers = list(rule.numbers_of(env))
+    observer.judge_of((rule,))([tensors[name] for name in rule.tensors], numbers, Call())
+    return bool(launches)
+
+
+EXPRESSIBLE: dict[str, tuple[str, bool]] = {
+    "a range": ("0 <= x < n", True),
+    "integers divided by numbers": ("x // n >= 0 and x % 7 < n and cdiv(x, n) < 9", True),
+    "true division": ("x / 3 < y / 2.5", True),
+    "integers divided by elements": ("x // z == 0 or x / z > 1 or x % z == 1", False),
+    "an integer that may be zero": ("x % (z + 1) == 0", False),
+    "a number that is zero": ("x // zero == 0", False),
+    "behind a guard": ("zero == 0 or x // zero == 0", True),
+    "floats divided by elements": ("y / y == 1", True),
+    "floats rounded down": ("y // 2 == 1", False),
+    "the remainder of floats": ("x % 2.5 < 1", False),
+    "mixed": ("x < limit and y < limit and d < limit and min(x, y, d, limit) < 9", True),
+    "a long sum": (" + ".join(["x"] * 30) + " < n", True),
+    "a longer one": (" + ".join(["x"] * 90) + " < n", False),
+    "a power of powers": ("((x ** 8) ** 8) ** 8 < n", False),
+    "many conditions": (" and ".join(["x < n"] * 90), True),
+    "more of them": (" and ".join(["x < n"] * 300), False),
+    "sorted": ("sorted(y)", True),
+}
+
+
+@pytest.mark.parametrize("case", EXPRESSIBLE)
+def test_what_no_kernel_says_exactly_is_left_to_torch(case: str) -> None:
+    text, expected = EXPRESSIBLE[case]
+    tensors = {"x": ints(8), "z": ints(8, low=1), "y": floats(8), "d": floats(8).double()}
+    assert by_kernel(text, tensors, {"n": 3, "zero": 0, "limit": 0.1}) is expected
+
+
+def test_a_repeated_nan_is_left_to_torch() -> None:
+    for x, expected in ((floats(4, 1), False), (ints(4, 1), True)):
+        assert by_kernel("sorted(x)", {"x": x.expand(4, 3)}, {}) is expected
+
+
+def test_a_rule_on_more_tensors_than_a_record_holds_is_left_to_torch(
+    observer: KernelObserver,
+) -> None:
+    tensors = {f"x{i}": ints(3) for i in range(70)}
+    rule = read(" and ".join(f"{name} < 0" for name in tensors), tensors)
+    (found,) = watched(observer, [rule], tensors, {})
+    assert found == find(rule, tensors, ())
+
+
+def test_twenty_rules_are_one_launch_and_one_finding(observer: KernelObserver) -> None:
+    tensors = {"x": ints(9)}
+    rules = tuple(read(f"x < {-i}", tensors) for i in range(20))
+    assert len(parted(rules)) == 1
+    observer.judge_of(rules)([tensors["x"]], [], Call())
+    observer.wait()
+    ((_, found),) = observer.collect()
+    assert [position for position, _ in found] == list(range(20))
 
 
 def test_a_kernel_leaves_no_trace_for_the_next_call(observer: KernelObserver) -> None:
@@ -205,6 +267,17 @@ def test_records_are_read_oldest_first_and_once(observer: KernelObserver) -> Non
     observer.wait()
     assert [call.name for call, _ in observer.collect()] == ["a", "b", "c"]
     assert list(observer.collect()) == []
+
+
+def test_what_is_not_read_to_the_end_asks_to_be_read_again() -> None:
+    box = mailbox.Mailbox(pinned=False)
+    for name in "abc":
+        mark, record, attention = box.address(name, captured=False)
+        record[0] = mark
+        attention[0] = 1
+    assert next(box.collect()).sender == "a"
+    assert [letter.sender for letter in box.collect()] == ["b", "c"]
+    assert list(box.collect()) == []
 
 
 def test_a_call_whose_slot_was_taken_is_still_reported() -> None:
@@ -246,7 +319,7 @@ def test_each_tensors_alignment_counts_where_one_layout_needs_two_kernels() -> N
             self.made.append((plan.structure.aligned, aligned))
 
     buffers = {name: ints(4 + 64) for name in "abcd"}
-    texts = [*(f"a <= b + {i}" for i in range(7)), "c <= d"]
+    texts = [*(f"a <= b + {i}" for i in range(15)), "c <= d"]
     judge = Launches().judge_of(tuple(read(text, buffers) for text in texts))
     memory: dict[Any, Any] = {}
     for starts in [(1, 1, 0, 0), (1, 1, 0, 0), (0, 0, 1, 1), (0, 0, 0, 0), (0, 0, 1, 1)]:

@@ -29,6 +29,14 @@ TENSORS = {
         {"x": ints(9).long(), "y": torch.zeros(9).double()},
         ["unique(x) or x in (1, n)", "isfinite(y) and abs(y) / 3 < x"],
     ),
+    "numbers": (
+        {"x": torch.zeros(9), "y": torch.zeros(9).double(), "z": ints(9)},
+        ["x <= r and y <= r and z / n <= r", "min(x, r, 0.1) < 3 and max(y, 0.1, n) < 0.3"],
+    ),
+    "truths": (
+        {"x": torch.zeros(9), "y": ints(9)},
+        ["(x > 0) + (y > 0) < 2 and -x / x < 1 or x in ()", "isfinite(x / 3) or 1 < 2"],
+    ),
     "bool": ({"x": ints(9).bool(), "y": torch.zeros(9).half()}, ["not x or not isnan(y)"]),
 }
 EIGHT_BIT = {"x": torch.zeros(9).to(torch.float8_e4m3fn), "y": torch.zeros(9).to(torch.float8_e5m2)}
@@ -36,7 +44,7 @@ EIGHT_BIT = {"x": torch.zeros(9).to(torch.float8_e4m3fn), "y": torch.zeros(9).to
 def compiled(tensors, texts, capability):
     conditions = [condition(text, parse(text), tensors) for text in texts]
     (group,) = groups_of(conditions)
-    numbers = [number for each in conditions for number in each.numbers_of({"n": 5})]
+    numbers = [number for each in conditions for number in each.numbers_of({"n": 5, "r": 0.1})]
     order = dict.fromkeys(name for each in conditions for name in each.tensors)
     made = plan(group, [tensors[name] for name in order], numbers)
     spec = kernel.compile_spec(made.structure)
@@ -46,6 +54,8 @@ def compiled(tensors, texts, capability):
 for capability in (80, 90, 100):
     for name, (tensors, texts) in TENSORS.items():
         ptx = compiled(tensors, texts, capability).asm["ptx"]
+        if name == "truths":
+            assert "div.rn.f32" in ptx and "div.full.f32" not in ptx  # which is approximate
         print(name, capability, "v4" if "ld.global.v4" in ptx else "v1")
     if capability >= 89:
         compiled(EIGHT_BIT, ["x < y or not isfinite(x)"], capability)
@@ -61,7 +71,7 @@ def test_kernels_compile_without_a_gpu() -> None:
     )
     assert run.returncode == 0, run.stderr[-3000:]
     lines = run.stdout.splitlines()
-    assert len(lines) == 17
+    assert len(lines) == 23
     assert [line for line in lines if line.endswith("v4")] == [
         "dense 80 v4",
         "dense 90 v4",

@@ -145,6 +145,25 @@ RULES: dict[str, tuple[str, Any, Any, str]] = {
     "or": ("x == -1 or x >= n", [lanes(-1, 3)], [lanes(-1, 0)], "x[1] is 0"),
     "division rounds down": ("x // 4 > -2", [lanes(-4)], [lanes(-5)], "x[0] is -5"),
     "remainder is python's": ("x % 4 < 3", [lanes(-2)], [lanes(-1)], "x[0] is -1"),
+    "true division of numbers": ("x < n / 2 + 1/2", [lanes(1)], [lanes(2)], "n is 3"),
+    "as many digits as it needs": (
+        "x <= 1",
+        [torch.ones(1)],
+        [torch.tensor([1.0000001])],
+        "x[0] is 1.0000001, breaks",
+    ),
+    "digits of float64": (
+        "x <= 0.1",
+        [torch.tensor([0.1], dtype=torch.float64)],
+        [torch.tensor([0.1], dtype=torch.float64) + 1e-16],
+        "x[0] is 0.1000000000000001, breaks",
+    ),
+    "digits of large numbers": (
+        "x < 16777218",
+        [torch.tensor([16777216.0])],
+        [torch.tensor([16777218.0])],
+        "x[0] is 16777218, breaks",
+    ),
     "true division": ("x / 2 < 1", [lanes(1)], [lanes(2)], "x[0] is 2"),
     "power": ("x ** 2 < 10", [lanes(-3)], [lanes(4)], "x[0] is 4"),
     "minimum": ("min(x, y) < 2", [lanes(1), lanes(7)], [lanes(2), lanes(7)], "y[0] is 7"),
@@ -198,7 +217,18 @@ def test_the_language_of_values(name: str) -> None:
         ("unique(x, 1)", "unique takes 1 operands"),
         ("x ** n > 0", "a power of elements is a constant"),
         ("x.shape > 0", "outside the rule language"),
-        ("x < 2 ** 70", "out of range"),
+        ("x < 2 ** 70", "2 ** 70 is out of range"),
+        ("x < 7 ** (7 ** 8)", "a power is too large"),
+        ("x < 2.0 ** 5000", "2.0 ** 5000 has no value"),
+        ("x < 1e308 * 10", "1e+308 * 10 is out of range"),
+        ("x < 1 % 0", "1 % 0 has no value: it divides by zero"),
+        ("x < 1 // 0", "it divides by zero"),
+        ("x in (None, 1)", "None is no number"),
+        ("x < (-8) ** 0.5", "is no number"),
+        (" + ".join(["x"] * 600) + " > 0", "is nested too deeply"),
+        ("not " * 3000 + "x", "is nested too deeply"),
+        ("(" * 3000 + "x" + ")" * 3000, "cannot read"),
+        ("x < " + "9" * 5000, "cannot read"),
         ("x == None", "None is no number"),
         ("x[0] > 1", "outside the rule language"),
         ("__import__('os')", "unknown function"),
@@ -222,6 +252,14 @@ def test_dtypes_without_an_order_are_refused_at_decoration() -> None:
 
     with pytest.raises(ContractDefinitionError, match="complex"):
         one_rule("x > 0", x=Complex64[Tensor, "m"])
+
+
+def test_dtypes_that_nothing_computes_with_are_refused_at_decoration() -> None:
+    from jaxtyping import UInt, UInt64
+
+    with pytest.raises(ContractDefinitionError, match="'x' is uint64"):
+        one_rule("x > 0", x=UInt64[Tensor, "m"])
+    one_rule("x > 0", x=UInt[Tensor, "m"])
 
 
 def test_shapes_that_never_broadcast_are_refused_at_decoration() -> None:

@@ -4,10 +4,12 @@ that it came from."""
 from __future__ import annotations
 
 import gc
+import os
 import pickle
+import signal
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from contracts import (
     values,
     when,
 )
+from contracts.contents.torch_observer import TorchObserver
 from contracts.contents.watch import Watch, watch
 
 HERE = Path(__file__).name
@@ -181,6 +184,75 @@ def test_synchronize_raises_what_another_thread_broke() -> None:
     thread.start()
     thread.join()
     assert "attend" in str(raised())
+
+
+def test_what_a_dead_thread_broke_is_not_another_threads() -> None:
+    """The system gives its number to the next one."""
+    raised_there = []
+
+    def broken() -> None:
+        with contracts.mode("async"):
+            attend(ints(9), torch.zeros(9, 4))
+
+    def innocent() -> None:
+        with contracts.mode("async"):
+            try:
+                attend(ints(1), torch.zeros(9, 4))
+            except ContractError as error:
+                raised_there.append(error)
+
+    for work in (broken, *[innocent] * 8):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert raised_there == []
+    assert "attend" in str(raised())
+
+
+def test_a_caught_error_keeps_nothing_alive_by_itself() -> None:
+    """It holds its frames by its traceback; none of them may hold it."""
+
+    def caught(call: Callable[[], None]) -> weakref.ref[Tensor]:
+        mine = torch.zeros(3)
+        with contracts.mode("async"):
+            attend(ints(9), torch.zeros(9, 4))
+            try:
+                call()
+            except ContractError:
+                pass
+            else:
+                raise AssertionError
+        return weakref.ref(mine)
+
+    gc.collect()
+    gc.disable()
+    try:
+        for call in (contracts.synchronize, lambda: attend(ints(1), torch.zeros(9, 4))):
+            assert caught(call)() is None
+    finally:
+        gc.enable()
+
+
+def test_what_was_found_outlives_a_failure_to_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with contracts.mode("async"):
+        attend(ints(9), torch.zeros(9, 4))
+    with monkeypatch.context() as patch:
+        patch.setattr(TorchObserver, "collect", lambda self: iter([1 // 0]))
+        with pytest.raises(ZeroDivisionError):
+            contracts.synchronize()
+    raised()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_forked_while_the_lock_is_held_can_go_on() -> None:
+    with watch.lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # ends the child where it waits for ever
+            watch.collect()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_no_tensor_is_kept_for_a_call() -> None:
@@ -360,6 +432,26 @@ def test_a_number_that_is_given_later_is_judged_by() -> None:
         ]:
             call(*given, limit=limit, strict=strict)
             assert [violation.rule for violation in watched_now()] == rules
+
+
+@pytest.mark.parametrize("mode", ["debug", "async"])
+def test_a_fix_names_scalars_and_axes_in_every_mode(mode: str) -> None:
+    @contract(
+        contiguous("x", "y"),
+        *(f"{axis} > 0" for axis in ("n", "m")),
+        values("x < n", fix="x = x.clamp(max={n} - {k})"),
+    )
+    def call(x: Int32[Tensor, "n m"], y: Int32[Tensor, "n m"], k: int = 3) -> None: ...
+
+    right, wrong = torch.zeros(2, 3).int(), torch.full((2, 3), 5).int()
+    with contracts.mode(mode):
+        for k in (3, 4, 3, 4):
+            call(right, right, k=k)
+            contracts.synchronize()
+            with pytest.raises(ContractError) as caught:
+                call(wrong, right, k=k)
+                contracts.synchronize()
+            assert caught.value.violations[0].fix == f"x = x.clamp(max=2 - {k})"
 
 
 def watched_now() -> tuple[Violation, ...]:

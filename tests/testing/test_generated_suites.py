@@ -200,6 +200,15 @@ def test_legal_calls_hold_what_rules_on_contents_allow() -> None:
     assert f.contract.accepts(**broken["unique"].plan.build())
 
 
+def test_numbers_that_a_call_gives_no_value_are_no_limits() -> None:
+    @contract(values("cols == 0 or x < 64 // cols", id="guarded"))
+    def f(x: Int32[Tensor, "rows"], y: Float32[Tensor, "cols"]): ...
+
+    suite = suite_of(f)
+    assert {case.plan.sizes["cols"] for case in suite.legal} > {0}
+    assert {case.breaks for case in suite.broken if case.contents} == {"guarded"}
+
+
 def test_custom_rules_are_searched_for() -> None:
     @contract(custom(lambda x: x.shape[0] != 6, "not six rows"))
     def f(x: Float32[Tensor, "n"]): ...
