@@ -36,6 +36,8 @@ class Flat(NamedTuple):
 
 _TORCH = (torch.dtype, torch.layout, torch.memory_format)
 _PLAIN = (list, tuple, dict)
+DISTRIBUTED = "distributed"
+"""The word that begins a distributed tensor."""
 _CONSTANTS = {"=None": None, "=True": True, "=False": False}
 
 _types: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
@@ -128,7 +130,7 @@ def flatten(values: Sequence[Any], paths: Paths = ()) -> Flat:
             standing(value, ())
 
     def distributed(value: torch.Tensor) -> None:
-        words.extend(("distributed", name_of(type(value)), str(value.dtype), str(value.device)))
+        words.extend((DISTRIBUTED, name_of(type(value)), str(value.dtype), str(value.device)))
         add(value.requires_grad)
         ints.extend((value.ndim, *value.shape, *value.stride()))
 
@@ -204,7 +206,7 @@ def unflatten(
                 return type_of(next(rest))[next(rest)]  # type: ignore[index]
             case "device":
                 return torch.device(next(rest))
-            case "distributed":
+            case _ if word == DISTRIBUTED:
                 name, dtype, device = next(rest), next(rest), next(rest)
                 numbers = sources["int"]
                 wanted = value(next(rest))
