@@ -42,6 +42,8 @@ class Flat(NamedTuple):
 
 _TORCH = (torch.dtype, torch.layout, torch.memory_format)
 _PLAIN = (list, tuple, dict)
+DISTRIBUTED = "distributed"
+"""The word that begins a distributed tensor."""
 _CONSTANTS = {"=None": None, "=True": True, "=False": False}
 
 _types: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
@@ -150,7 +152,7 @@ def flatten(values: Sequence[Any], paths: Paths = ()) -> Flat:
             standing(value, ())
 
     def distributed(value: torch.Tensor) -> None:
-        words.extend(("distributed", name_of(type(value)), str(value.dtype), str(value.device)))
+        words.extend((DISTRIBUTED, name_of(type(value)), str(value.dtype), str(value.device)))
         add(value.requires_grad)
         ints.extend((value.ndim, *value.shape, *value.stride()))
 
@@ -235,7 +237,7 @@ def unflatten(
                 return type_of(next(rest))(int(next(rest)))
             case "device":
                 return torch.device(next(rest))
-            case "distributed":
+            case _ if word == DISTRIBUTED:
                 name, dtype, device = next(rest), next(rest), next(rest)
                 numbers = sources["int"]
                 wanted = value(next(rest))

@@ -31,7 +31,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .errors import ContractError
-from .flat import Paths, flatten, unflatten
+from .flat import DISTRIBUTED, Paths, flatten, unflatten
 from .identity import identify
 
 P = ParamSpec("P")
@@ -139,6 +139,17 @@ def judge_result(handle: str, values: Sequence[Any], paths: Paths, result: Any) 
     torch.ops.tensor_contracts.judge_result(*flatten([*values, result], paths), handle)
 
 
+def _apart_from_dynamo(run: Callable[..., None]) -> Callable[..., None]:
+    """Where a graph breaks, Dynamo tries the frames below an operator, too, and would fail for good
+    on what imitates a distributed tensor."""
+
+    def run_apart(tensors: Any, ints: Any, floats: Any, nesting: Any, *rest: Any) -> None:
+        judged = untraced(run) if DISTRIBUTED in nesting else run
+        judged(tensors, ints, floats, nesting, *rest)
+
+    return run_apart
+
+
 def _refuse(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str) -> None:
     error = judge_of(contract).error(unflatten(tensors, ints, floats, nesting))
     if error is not None:
@@ -155,7 +166,7 @@ def _judge_result(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: 
 
 
 for _name, _run in (("refuse", _refuse), ("judge", _judge), ("judge_result", _judge_result)):
-    torch.library.impl(_library, _name, "CompositeExplicitAutograd")(_run)
+    torch.library.impl(_library, _name, "CompositeExplicitAutograd")(_apart_from_dynamo(_run))
 
 
 def _example(in_dims: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

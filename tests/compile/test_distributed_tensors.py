@@ -115,7 +115,8 @@ def test_in_a_graph_rules_on_memory_refuse_them(
     def function(x: Matrix, y: Matrix) -> Matrix:
         return x * y
 
-    compiled = torch.compile(contract(rule)(function), backend=backend, fullgraph=True)
+    guarded = contract(rule)(function)
+    compiled = torch.compile(guarded, backend=backend, fullgraph=True)
     with contracts.mode(mode):
         with pytest.raises(ContractError, match="a DTensor, whose elements lie in other") as caught:
             compiled(sharded(mesh, 4, 6), torch.ones(4, 6))
@@ -136,3 +137,15 @@ def test_in_a_graph_contents_are_refused_by_name(mesh: DeviceMesh, backend: str)
         with contracts.mode(mode), pytest.raises(ContractError, match="judged: x is a DTensor"):
             compiled(sharded(mesh, 4, 6))
             contracts.synchronize()
+
+
+@BACKENDS
+@pytest.mark.usefixtures("fresh_compiler")
+def test_with_graph_breaks_the_refusal_is_the_same(mesh: DeviceMesh, backend: str) -> None:
+    @contract("rows % 2 == 0", aligned(16, "x"), no_overlap("x"))
+    def function(x: Matrix, y: Matrix) -> Matrix:
+        return x * y
+
+    compiled = torch.compile(lambda x, y: function(x, y), backend=backend)
+    with pytest.raises(ContractError, match="a DTensor, whose elements lie in other"):
+        compiled(sharded(mesh, 4, 6), torch.ones(4, 6))

@@ -255,7 +255,8 @@ def test_a_known_layout_is_not_compared_with_symbolic_sizes() -> None:
 
     graph = make_fx(traced, tracing_mode="symbolic")(queries(9), queries(9))
     assert graph(queries(4), queries(4)).shape == (2, 4, 4)
-    assert "9" not in graph.code
+    computed = [line for line in graph.code.splitlines() if "tensor_contracts" not in line]
+    assert "9" not in "".join(computed)
 
 
 def test_rules_within_a_condition_are_asked_anew_where_they_are_without_one() -> None:
