@@ -117,8 +117,11 @@ class Code:
                     f"{self.any_mode} = {dynamo}() or {modes}()",
                     f"{self.traced} = {self.any_mode} and ({dynamo}() or {others}())",
                 ]
-            else:
+            elif any(rule.pointers for rule in self.declaration.rules):
                 lines = [f"{self.traced} = {dynamo}() or {modes}() and {others}()"]
+            else:  # nothing is left to a graph that others trace, and lazy views show there
+                exporting = self.constant(torch.compiler.is_exporting, "is_exporting")
+                lines = [f"{self.traced} = {dynamo}() or {exporting}()"]
             self.lines[:0] = ["    " * 2 + line for line in lines]
         return self.traced
 

@@ -15,7 +15,7 @@ from torch.export import Dim, export
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import contracts
-from contracts import ContractError, aligned, contract, no_overlap, values
+from contracts import ContractError, aligned, contiguous, contract, no_overlap, unit_stride, values
 
 Row = Float32[Tensor, "n"]
 RULES = ("n % 2 == 0", aligned(16, "x"), no_overlap("x"), values("x >= 0"))
@@ -178,3 +178,18 @@ def test_jit_keeps_no_rule() -> None:
     assert broken(program) == [""] * 4
     with pytest.raises(ContractError, match="n % 2 == 0"):
         torch.jit.trace(lambda x, y: scale(x, y), (torch.ones(5), torch.ones(5)))
+
+
+@pytest.mark.parametrize("tracer", TRACERS.values(), ids=TRACERS)
+def test_layouts_are_judged_while_they_are_traced(tracer: Callable[..., Any]) -> None:
+    @contract("n % 2 == 0", contiguous("x"), unit_stride())
+    def dense(x: Row, y: Row) -> Row:
+        return x * y
+
+    def stepped(x: Tensor, y: Tensor) -> Tensor:
+        return dense(x[::2], y[:2])
+
+    program = tracer(dense)
+    assert program(torch.ones(4), torch.ones(4)) is not None
+    with pytest.raises(ContractError, match="x is not contiguous"):
+        tracer(stepped)(torch.ones(4), torch.ones(4))
