@@ -327,9 +327,7 @@ def test_a_subclass_is_told_of_the_op() -> None:
     class Told(Tensor):
         @staticmethod
         def __new__(cls, inner: Tensor) -> Any:
-            told = Tensor._make_wrapper_subclass(
-                cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=inner.device
-            )
+            told = Tensor._make_subclass(cls, inner)  # shares its memory
             told.inner = inner
             return told
 
@@ -347,6 +345,21 @@ def test_a_subclass_is_told_of_the_op() -> None:
         q, _, _ = pack(*told, backend="triton")
     assert seen == [pack.inner]
     assert same_bits(q, pack(*tensors)[0])
+
+
+def test_a_subclass_without_memory_is_refused_by_name() -> None:
+    class Wrapper(Tensor):
+        @staticmethod
+        def __new__(cls, inner: Tensor) -> Any:
+            return Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        @classmethod
+        def __torch_dispatch__(cls, function: Any, *call: Any) -> Any:
+            raise AssertionError(f"{function} was reached")
+
+    first, *rest = inputs()
+    with pytest.raises(ContractError, match="img_q is a Wrapper without memory of its own"):
+        pack(Wrapper(first), *rest)
 
 
 def test_table_gradients_sum_over_what_shares_an_angle() -> None:
