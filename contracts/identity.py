@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -52,7 +53,7 @@ def identify(declaration: Demands, mode: str | None) -> Identity:
         declaration.sizes,
         mode,
     )
-    text = "\n".join(_spelled(parts))
+    text = _text(parts)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return Identity(digest, _UNCERTAIN not in text and "<locals>" not in text)
 
@@ -61,41 +62,54 @@ _UNCERTAIN = "\0by name alone"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-def _spelled(value: Any) -> Iterator[str]:
-    """A value as words; sets in an order that does not depend on how their items hash."""
-    kind = type(value)
-    if isinstance(value, enum.Enum):
-        yield f"{_name(kind)}.{value.name}"
-    elif isinstance(value, (*_PLAIN, *_TORCH)) and not isinstance(value, type):
-        yield f"{kind.__name__} {value!r}"
-    elif isinstance(value, type) and not hasattr(value, "__origin__"):
-        yield f"type {_name(value)}"
-    elif dataclasses.is_dataclass(value):
-        yield f"{_name(kind)}("
-        for field in dataclasses.fields(value):
-            if field.name not in _WORDS:
-                yield field.name
-                yield from _spelled(getattr(value, field.name))
-        yield ")"
-    elif isinstance(value, set | frozenset):
-        yield f"{kind.__name__}("
-        yield from sorted("\n".join(_spelled(item)) for item in value)
-        yield ")"
-    elif isinstance(value, Mapping):
-        yield f"{kind.__name__}("
-        yield from sorted("\n".join((*_spelled(k), *_spelled(v))) for k, v in value.items())
-        yield ")"
-    elif isinstance(value, list | tuple):
-        yield f"{kind.__name__}("
+def _spell(value: Any, words: list[str]) -> None:
+    """Append a value as words; sets in an order that does not depend on how their items hash."""
+    kind: Any = type(value)
+    begin, fields = _plan(kind)
+    if fields is not None:
+        words.append(begin)
+        for field in fields:
+            words.append(field)
+            _spell(getattr(value, field), words)
+        words.append(")")
+    elif kind is tuple or kind is list:
+        words.append(begin)
         for item in value:
-            yield from _spelled(item)
-        yield ")"
+            _spell(item, words)
+        words.append(")")
+    elif isinstance(value, enum.Enum):
+        words.append(f"{_name(kind)}.{value.name}")
+    elif isinstance(value, (*_PLAIN, *_TORCH)) and not isinstance(value, type):
+        words.append(f"{kind.__name__} {value!r}")
+    elif isinstance(value, type) and not hasattr(value, "__origin__"):
+        words.append(f"type {_name(value)}")
+    elif isinstance(value, set | frozenset):
+        words += [begin, *sorted(map(_text, value)), ")"]
+    elif isinstance(value, Mapping):
+        words += [begin, *sorted(map(_text, value.items())), ")"]
+    elif isinstance(value, list | tuple):
+        words += [begin, _text(tuple(value)), ")"]
     elif callable(value) and hasattr(value, "__qualname__"):
-        yield f"{_name(value)} {_UNCERTAIN}"
+        words.append(f"{_name(value)} {_UNCERTAIN}")
     else:  # an annotation, say
         text = repr(value)
         plain = _ADDRESS.sub("", text)
-        yield f"{_name(kind)} {plain}" + (_UNCERTAIN if plain != text else "")
+        words.append(f"{_name(kind)} {plain}" + (_UNCERTAIN if plain != text else ""))
+
+
+@functools.cache
+def _plan(kind: type) -> tuple[str, tuple[str, ...] | None]:
+    """How values of a type begin, and the fields to spell of a dataclass."""
+    if not dataclasses.is_dataclass(kind) or issubclass(kind, enum.Enum):
+        return f"{kind.__name__}(", None
+    fields = (field.name for field in dataclasses.fields(kind))
+    return f"{_name(kind)}(", tuple(name for name in fields if name not in _WORDS)
+
+
+def _text(value: Any) -> str:
+    words: list[str] = []
+    _spell(value, words)
+    return "\n".join(words)
 
 
 def _name(value: Any) -> str:
