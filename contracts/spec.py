@@ -233,6 +233,13 @@ def _torch_dtypes(patterns: Any) -> tuple[torch.dtype, ...] | None:
     if not isinstance(patterns, tuple | list):
         return None  # the sentinel of Shaped
 
+    return _named(tuple(patterns))
+
+
+@functools.lru_cache(256)
+def _named(patterns: tuple[str | re.Pattern[str], ...]) -> tuple[torch.dtype, ...]:
+    """Most arguments of a signature have one of a few families of dtypes."""
+
     def matches(name: str) -> bool:
         return any(
             pattern == name if isinstance(pattern, str) else bool(pattern.match(name))
