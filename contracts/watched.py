@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -27,9 +28,10 @@ from .rules.values import Values
 from .spec import TensorSpec
 from .tensors import dtype_name
 
+_TORCH = str(Path(torch.__file__).parent)
 _NOT_THE_USERS = (
     str(Path(__file__).parent),
-    str(Path(torch.__file__).parent),
+    _TORCH,
     "<contract ",
     "<eval_with_key>",
 )
@@ -274,7 +276,20 @@ def call_site() -> str:
     frame = sys._getframe(1)
     while frame.f_back is not None and not _is_users(frame.f_code.co_filename):
         frame = frame.f_back
+    if frame.f_lineno == frame.f_code.co_firstlineno:
+        frame = _past_graphs(frame)
     return _place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _past_graphs(frame: FrameType) -> FrameType:
+    """Past what Dynamo made of a function: a frame that keeps to the line of its definition, called
+    by torch."""
+    caller = frame.f_back
+    if caller is None or not caller.f_code.co_filename.startswith(_TORCH):
+        return frame
+    while caller.f_back is not None and not _is_users(caller.f_code.co_filename):
+        caller = caller.f_back
+    return caller
 
 
 @functools.lru_cache(1024)
