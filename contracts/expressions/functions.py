@@ -78,7 +78,7 @@ TENSOR_FUNCTIONS: dict[str, tuple[Callable[..., Any], str, bool]] = {
     "numel": (lambda x: x.numel(), "{0}.numel()", False),
     "ndim": (lambda x: x.ndim, "{0}.ndim", False),
     "itemsize": (lambda x: x.itemsize, "{0}.itemsize", False),
-    "nbytes": (lambda x: x.nbytes, "{0}.nbytes", False),
+    "nbytes": (lambda x: x.numel() * x.itemsize, "({0}.numel() * {0}.itemsize)", False),
     "data_ptr": (lambda x: x.data_ptr(), "{0}.data_ptr()", False),
     "dtype": (lambda x: x.dtype, "{0}.dtype", False),
     "is_contiguous": (lambda x: x.is_contiguous(), "{0}.is_contiguous()", False),

@@ -175,3 +175,16 @@ def test_a_number_that_became_dynamic_is_still_one_of_few() -> None:
         assert graph(ones(2, 2), m)[0, 0] == m
     for m in (3, 5):
         assert broken(graph, (ones(2, 2), m)) == ["m-type"]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_bytes_of_a_dynamic_size(dynamic: bool | None) -> None:
+    @contract("nbytes(x) <= 64")
+    def small(x: Float[Tensor, "n"]) -> Tensor:
+        return x + 1
+
+    compiled = torch.compile(small, backend="eager", fullgraph=True, dynamic=dynamic)
+    for n in (8, 9, 16):
+        assert compiled(torch.ones(n)).tolist() == [2] * n
+    with pytest.raises(ContractError, match="nbytes"):
+        compiled(torch.ones(17))
