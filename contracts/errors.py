@@ -147,3 +147,13 @@ def _html(error: ContractError) -> str:
         + (f"<details><summary>arguments</summary><pre>{got}</pre></details>" if got else "")
         + more
     )
+
+
+def raise_any(error: Exception | None) -> None:
+    """Raise an error, if there is one, and hold it no longer: its traceback holds the frame that
+    raises, and with it, until the cycle collector comes round, the tensors of the call."""
+    if error is not None:
+        try:
+            raise error from None
+        finally:
+            del error

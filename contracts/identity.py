@@ -72,7 +72,7 @@ def _spell(value: Any, words: list[str]) -> None:
             words.append(field)
             _spell(getattr(value, field), words)
         words.append(")")
-    elif kind is tuple or kind is list:
+    elif isinstance(value, tuple | list) and not isinstance(value, enum.Enum):
         words.append(begin)
         for item in value:
             _spell(item, words)
@@ -87,8 +87,6 @@ def _spell(value: Any, words: list[str]) -> None:
         words += [begin, *sorted(map(_text, value)), ")"]
     elif isinstance(value, Mapping):
         words += [begin, *sorted(map(_text, value.items())), ")"]
-    elif isinstance(value, list | tuple):
-        words += [begin, _text(tuple(value)), ")"]
     elif callable(value) and hasattr(value, "__qualname__"):
         words.append(f"{_name(value)} {_UNCERTAIN}")
     else:  # an annotation, say

@@ -14,7 +14,7 @@ import torch
 from . import describe, enforce, explain, modes, outputs, tracing, wrapping
 from .addresses import Addresses
 from .compiler import Compiled, compile_passes, compile_sizes
-from .errors import ContractError, Violation
+from .errors import ContractError, Violation, raise_any
 from .flat import Paths
 from .model import Declaration
 from .rules.base import Rule
@@ -199,11 +199,7 @@ class Contract:
         if torch.compiler.is_dynamo_compiling():
             tracing.refuse(self.handle, values, self.paths)
             return
-        if (error := self._explained(values)) is not None:
-            try:
-                raise error from None
-            finally:
-                del error  # its traceback holds this frame, and with it the call's tensors
+        raise_any(self._explained(values))
 
     def at_run_time(self, values: Sequence[Any]) -> None:
         """Leave the rules on addresses to the graph that is being traced."""
@@ -222,13 +218,10 @@ class Contract:
     def judge(self, values: Sequence[Any], mode: str) -> None:
         """The verdict when a graph runs, on what it was handed: raises, or returns. In `static`
         that is what rules on addresses read, in other modes the call."""
-        if mode != modes.STATIC:
+        if mode == modes.STATIC:
+            raise_any(self.addresses.error(values))
+        else:
             enforce.judge(self, values, mode)
-        elif (error := self.addresses.error(values)) is not None:
-            try:
-                raise error
-            finally:
-                del error
 
     def judge_result(self, values: Sequence[Any], result: Any) -> None:
         """The verdict on a result, given the call that made it: raises, or returns."""

@@ -15,7 +15,6 @@ import inspect
 import os
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 STATIC, DEBUG, ASYNC, OFF = "static", "debug", "async", "off"
@@ -75,12 +74,7 @@ class mode:
         thread.blocks = (*thread.blocks, self.name)
         thread.mode = self.name
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         blocks = thread.blocks
         for place in range(len(blocks) - 1, -1, -1):
             if blocks[place] == self.name:

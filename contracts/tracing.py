@@ -30,7 +30,7 @@ from torch._library.effects import EffectType
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .errors import ContractError
+from .errors import ContractError, raise_any
 from .flat import DISTRIBUTED, Paths, flatten, unflatten
 from .identity import identify
 
@@ -151,9 +151,7 @@ def _apart_from_dynamo(run: Callable[..., None]) -> Callable[..., None]:
 
 
 def _refuse(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str) -> None:
-    error = judge_of(contract).error(unflatten(tensors, ints, floats, nesting))
-    if error is not None:
-        raise error
+    raise_any(judge_of(contract).error(unflatten(tensors, ints, floats, nesting)))
 
 
 def _judge(tensors: Any, ints: Any, floats: Any, nesting: Any, contract: str, mode: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import torch
 from torch._C._functorch import (
     get_unwrapped,
     is_batchedtensor,
+    is_functionaltensor,
     is_functorch_wrapped_tensor,
     is_gradtrackingtensor,
     maybe_get_level,
@@ -16,13 +18,20 @@ from torch._C._functorch import (
 from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 from torch.autograd import forward_ad
 
+_sync: Callable[[torch.Tensor], None] = torch._sync  # type: ignore[attr-defined]
 
-def beneath(x: torch.Tensor) -> torch.Tensor | None:
+
+def beneath(x: torch.Tensor, *, written: bool = False) -> torch.Tensor | None:
     """The tensor that grad, jvp and functionalize have wrapped, with the same sizes and strides;
-    None inside vmap, where one tensor stands for many."""
+    None inside vmap, where one tensor stands for many.
+
+    With `written`, writes that functionalize has put off are done first.
+    """
     while is_functorch_wrapped_tensor(x):
         if is_batchedtensor(x):
             return None
+        if written and is_functionaltensor(x):
+            _sync(x)
         x = get_unwrapped(x)
     return x
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TypeAlias
 
 import torch
@@ -173,10 +172,5 @@ class use:
             demand = Demand(outer.default, {**outer.by_op, **self.by_op}, "backends.use")
         thread.setting = Setting(demand, setting.targets)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         thread.setting = self.before.pop()

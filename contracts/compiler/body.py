@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -24,7 +23,6 @@ from ..binding import (
 from ..expressions import Binary
 from ..kinds import Kinds
 from ..rules.base import Rule
-from ..rules.expression import When
 from ..rules.tensor import NoGrad, dtype_test
 from ..spec import (
     AnySpec,
@@ -472,19 +470,13 @@ class Body(Code):
                 self.conditions += 1
 
     def tangents(self) -> None:
-        """What rules against gradients say of forward-mode AD: it shows in no kind and no layout,
-        and only where it is at work anything is asked."""
-        emitters: list[Callable[[], None]] = []
-        for rule in self.declaration.rules:
-            if isinstance(rule, NoGrad):
-                emitters.append(functools.partial(rule.emit_tangents, self))
-            elif isinstance(rule, When) and isinstance(rule.rule, NoGrad):
-                emitters.append(functools.partial(rule.emit_under, self, rule.rule.emit_tangents))
-        if emitters:
+        """Tests that are asked in every call in which forward-mode AD is at work."""
+        rules = [rule for rule in self.declaration.rules if rule.tangents]
+        if rules:
             level = f"{self.constant(forward_ad, 'forward_ad')}._current_level"
             with self.block(f"if {level} >= 0:"):
-                for emit in emitters:
-                    emit()
+                for rule in rules:
+                    rule.emit_tangents(self)
 
     def everything(self, needed: Sequence[str] = ()) -> None:
         """All tests; whoever reads axes afterwards says which are `needed`."""

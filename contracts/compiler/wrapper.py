@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
 from ..model import Declaration, stars
 from .body import Body
 from .check import check_parameters, compile_passes, new_module
@@ -58,25 +56,22 @@ def _inlined(
     values = names["values"]
     refuse = f"{names['refuse']}({values})"
     left_to_the_run = any(rule.pointers for rule in declaration.rules)
+    body = Body(module, declaration, f"raise {module.constant(Refused, 'Refused')}")
     if any(argument.factory for argument in declaration.arguments):
         passes = module.constant(compile_passes(declaration).function, "passes")
-        lines = [f"    if not {passes}({names['arguments']}):", f"        {refuse}"]
-        compiling = module.constant(torch.compiler.is_dynamo_compiling, "is_dynamo_compiling")
-        exporting = module.constant(torch.compiler.is_exporting, "is_exporting")
-        tracing = f"({compiling}() or {exporting}())"
+        body.require(f"{passes}({names['arguments']})")
     else:
-        body = Body(module, declaration, f"raise {module.constant(Refused, 'Refused')}")
         body.everything()
-        tracing = body.tracing() if left_to_the_run else ""
-        lines = [
-            "    try:",
-            *(body.lines or ["        pass"]),
-            f"    except {module.builtin('Exception')}:",
-            f"        {refuse}",
-        ]
-        if noted and body.notes:
-            names["notes"] = body.notes
-            lines.append(f"        {body.notes} = None")
+    tracing = body.tracing() if left_to_the_run else ""
+    lines = [
+        "    try:",
+        *(body.lines or ["        pass"]),
+        f"    except {module.builtin('Exception')}:",
+        f"        {refuse}",
+    ]
+    if noted and body.notes:
+        names["notes"] = body.notes
+        lines.append(f"        {body.notes} = None")
     if left_to_the_run:
         asked = " and ".join([tracing, *_asked_of(declaration)])
         lines += [f"    if {asked}:", f"        {names['at_run_time']}({values})"]

@@ -70,14 +70,6 @@ def _number(value: Value) -> Value:
     return int(value) if isinstance(value, bool) else value
 
 
-def _both(left: Value, right: Value) -> Value:
-    return left & right
-
-
-def _either(left: Value, right: Value) -> Value:
-    return left | right
-
-
 def _negated(truth: Value) -> Value:
     return ~truth if isinstance(truth, torch.Tensor) else not truth
 
@@ -181,7 +173,7 @@ class Elements:
         held = self.truth(node.operands[0], reached)
         for operand in node.operands[1:]:
             asked = self.asked(reached, held if is_and else _negated(held))
-            held = (_both if is_and else _either)(held, self.truth(operand, asked))
+            held = (operator.and_ if is_and else operator.or_)(held, self.truth(operand, asked))
         return held
 
     def asked(self, reached: Value, going_on: Value) -> Value:
@@ -196,7 +188,7 @@ class Elements:
             asked = self.asked(reached, held) if held is not True else reached
             if isinstance(operand, Tuple):
                 choices = [self.meeting("==", left, self.of(item, asked)) for item in operand.items]
-                test = functools.reduce(_either, choices, False)
+                test = functools.reduce(operator.or_, choices, False)
                 test = test if name == "in" else _negated(test)
             else:
                 right = self.of(operand, asked)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch._C._functorch import (
-    get_unwrapped,
-    is_batchedtensor,
-    is_functionaltensor,
-    is_functorch_wrapped_tensor,
-    is_legacy_batchedtensor,
-)
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-_sync: Callable[[torch.Tensor], None] = torch._sync  # type: ignore[attr-defined]
+from ..tensors import IMAGINED
+from ..transforms import beneath
 
 
 @contextmanager
@@ -39,12 +32,7 @@ def with_contents(x: torch.Tensor) -> torch.Tensor | None:
     """The tensor whose elements there are to read, taken out of what torch.func wrapped it in.
     None where there are none: fake and meta tensors have no memory, and inside vmap each stands
     for many."""
-    while is_functorch_wrapped_tensor(x):
-        if is_batchedtensor(x):
-            return None
-        if is_functionaltensor(x):
-            _sync(x)  # writes that functionalize has put off
-        x = get_unwrapped(x)
-    if isinstance(x, FakeTensor | FunctionalTensor) or is_legacy_batchedtensor(x) or x.is_meta:
+    memory = beneath(x, written=True)
+    if memory is None or isinstance(memory, IMAGINED):
         return None
-    return x
+    return None if is_legacy_batchedtensor(memory) or memory.is_meta else memory

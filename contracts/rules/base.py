@@ -64,6 +64,7 @@ class Code(Protocol):
     def unsettled(self, rule: Rule, names: tuple[str, ...]) -> tuple[str, ...]: ...
     def tracing(self) -> str: ...
     def dense(self, name: str, x: str) -> str: ...
+    def address(self, name: str) -> str: ...
     def reach(self, name: str) -> str | None: ...
     def bind_reach(self, name: str) -> str: ...
     def known_strided(self, name: str) -> bool: ...
@@ -115,6 +116,8 @@ class Rule:
     opaque = True
     """Whether only the rule itself knows what its verdict depends on, so that it is asked in every
     call: but for addresses, that of others follows from kinds, sizes, strides and scalars."""
+    tangents = False
+    """Whether the rule is on tangents of forward-mode AD, which show in no kind and no layout."""
     values = False
     """Whether the rule reads tensor contents, which only some modes do."""
 
@@ -141,6 +144,9 @@ class Rule:
 
     def emit_reaches(self, code: Code) -> None:
         """Write what a rule on addresses computes from sizes and strides alone."""
+
+    def emit_tangents(self, code: Code) -> None:
+        """Write the tests on tangents; they stand where forward-mode AD is at work."""
 
     def judge(self, call: Call) -> Iterator[Violation]:
         raise NotImplementedError

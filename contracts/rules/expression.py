@@ -225,6 +225,13 @@ class When(Rule):
         if not self.condition.pointers:
             self.emit_under(code, self.rule.emit_layout)
 
+    @property
+    def tangents(self) -> bool:  # type: ignore[override]
+        return self.rule.tangents
+
+    def emit_tangents(self, code: Code) -> None:
+        self.emit_under(code, self.rule.emit_tangents)
+
     def emit_under(self, code: Code, *tests: Callable[[Code], None]) -> None:
         """Write tests that run where the condition holds."""
         with code.present(*sorted(self.condition.optional)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
@@ -300,16 +300,9 @@ class NoOverlap(MemoryRule):
                     )
 
 
-@runtime_checkable
-class Addresses(Protocol):
-    """Generated code that reads each tensor's address once for all rules."""
-
-    def address(self, name: str) -> str: ...
-
-
 def address_in(code: Code, name: str, x: str) -> str:
     """The local that holds the address of a tensor, or of an item of a container."""
-    if isinstance(code, Addresses) and not code.container(name):
+    if not code.container(name):
         return code.address(name)
     begin = code.local(f"{x}_begin")
     code.line(f"{begin} = {x}.data_ptr()")

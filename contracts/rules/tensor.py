@@ -259,6 +259,7 @@ def emit_first(code: Code, names: tuple[str, ...], attribute: str) -> First:
 @dataclass(frozen=True)
 class NoGrad(TensorRule):
     word = "no_grad"
+    tangents = True
 
     def emit(self, code: Code) -> None:
         self.emit_for(code, code.unsettled(self, self.names))
@@ -275,7 +276,6 @@ class NoGrad(TensorRule):
                 code.require(f"not {x}.requires_grad or not {enabled}")
 
     def emit_tangents(self, code: Code) -> None:
-        """Write the tests that forward-mode AD needs, where it is at work."""
         for name in self.names:
             with code.each(name) as x:
                 code.require(f"not {code.constant(has_tangent, 'has_tangent')}({x})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 from typing import Any
@@ -193,3 +194,16 @@ def test_layouts_are_judged_while_they_are_traced(tracer: Callable[..., Any]) ->
     assert program(torch.ones(4), torch.ones(4)) is not None
     with pytest.raises(ContractError, match="x is not contiguous"):
         tracer(stepped)(torch.ones(4), torch.ones(4))
+
+
+def test_a_default_factory_leaves_no_rule_out() -> None:
+    @contract(aligned(16, "x"))
+    @dataclasses.dataclass
+    class Batch:
+        x: Row
+        rest: list[int] = dataclasses.field(default_factory=list)
+
+    graph = make_fx(lambda x: Batch(x).x * 2)(torch.ones(8))
+    assert graph(torch.ones(8)).tolist() == [2] * 8
+    with pytest.raises(ContractError, match="16"):
+        graph(torch.ones(9)[1:])
