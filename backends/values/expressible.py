@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from contracts.contents.condition import Condition
-from contracts.contents.elements import divisors
+from contracts.contents.condition import Condition, divisors
 from contracts.contents.splitting import number_index
 from contracts.expressions import Binary, Call, Const, Name, Node, children, walk
 

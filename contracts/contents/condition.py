@@ -8,13 +8,14 @@ judges the elements is handed numbers.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .. import expressions
 from ..errors import ContractDefinitionError
-from ..expressions import Call, Logical, Name, Node, Unary
+from ..expressions import Binary, Call, Const, Logical, Name, Node, Unary
 from .numbers import number_of
 from .splitting import ALONG_LAST_AXIS, ANSWERS, ELEMENTWISE, Splitter, names_in_order
 
@@ -38,9 +39,32 @@ class Condition:
     asked: frozenset[str]
     """Names that are only asked whether they are None."""
 
+    @functools.cached_property
+    def divides(self) -> bool:
+        """Whether a divisor might be zero."""
+        found = divisors(self.elements)
+        return any(not (isinstance(divisor, Const) and divisor.value) for divisor in found)
+
+    @functools.cached_property
+    def branches(self) -> bool:
+        """Whether it has an `and` or `or`, which numbers may decide."""
+        return any(isinstance(node, Logical) for node in expressions.walk(self.elements))
+
     def numbers_of(self, env: Mapping[str, Any]) -> tuple[Any, ...]:
         """Their values in one call, Uncomputed where there is none; raises Unbound."""
         return tuple(number_of(node, env) for node in self.numbers)
+
+
+def divisors(node: Node) -> list[Node]:
+    """Whatever it divides by."""
+    found = []
+    for each in expressions.walk(node):
+        match each:
+            case Binary(operator="/" | "//" | "%", right=right):
+                found.append(right)
+            case Call(function="cdiv", operands=(_, right)):
+                found.append(right)
+    return found
 
 
 def shared_out(

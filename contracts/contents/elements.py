@@ -11,28 +11,11 @@ from typing import Any
 
 import torch
 
-from ..expressions import Binary, Call, Compare, Const, Logical, Name, Node, Tuple, Unary, walk
+from ..expressions import Binary, Call, Compare, Const, Logical, Name, Node, Tuple, Unary
 from .condition import Unjudgeable
 from .numbers import Uncomputed
 from .promotion import WHOLE, Kind, divided, joined, rounded
 from .rows import is_sorted, is_unique
-
-
-def divides(node: Node) -> bool:
-    """Whether a divisor might be zero."""
-    return any(not (isinstance(divisor, Const) and divisor.value) for divisor in divisors(node))
-
-
-def divisors(node: Node) -> list[Node]:
-    found = []
-    for each in walk(node):
-        match each:
-            case Binary(operator="/" | "//" | "%", right=right):
-                found.append(right)
-            case Call(function="cdiv", operands=(_, right)):
-                found.append(right)
-    return found
-
 
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,

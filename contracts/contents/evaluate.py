@@ -15,7 +15,7 @@ import torch
 
 from ..tensors import dtype_name, misread
 from .condition import Condition, Unjudgeable
-from .elements import Elements, divides
+from .elements import Elements
 from .promotion import JUDGEABLE, raised
 from .settle import settled, uncomputed
 from .splitting import number_name
@@ -50,7 +50,7 @@ def holds(
         shape = torch.broadcast_shapes(*(x.shape for x in mine.values()))
         env: dict[str, Any] = {name: raised(x.detach()) for name, x in mine.items()}
         env |= {number_name(index): number for index, number in enumerate(numbers)}
-        may_fault = divides(condition.elements) or uncomputed(condition, numbers)
+        may_fault = condition.divides or uncomputed(condition, numbers)
         elements = Elements(env, mine[condition.tensors[0]].device, may_fault)
         result = elements.truth(condition.elements, None)
         if elements.faults is not None:

@@ -20,14 +20,23 @@ from .splitting import number_index
 def settled(condition: Condition, numbers: Sequence[Any]) -> Condition:
     """The condition without what its numbers decide; itself where they decide nothing. Raises
     Unjudgeable where it needs a number that has no value."""
+    if not condition.branches and not _lack(numbers):
+        return condition  # there is nothing to decide, and nothing missing
     elements = _settle(condition.elements, numbers)
     return condition if elements is condition.elements else replace(condition, elements=elements)
 
 
 def uncomputed(condition: Condition, numbers: Sequence[Any]) -> bool:
     """Whether a settled condition still has a number without a value, for elements to come to."""
+    if not _lack(numbers):
+        return False
     names = [node.id for node in walk(condition.elements) if isinstance(node, Name)]
     return any(isinstance(_number(name, numbers), Uncomputed) for name in names)
+
+
+def _lack(numbers: Sequence[Any]) -> bool:
+    """Whether one of them has no value."""
+    return any(isinstance(number, Uncomputed) for number in numbers)
 
 
 def _number(name: str, numbers: Sequence[Any]) -> Any:
